@@ -1,0 +1,266 @@
+"""How settings become databases, queues and roles; together with `bootstrap`, which runs what is built here, the composition root.
+
+Roles are imported when they are built, so that a fetcher does not carry SQLAlchemy, nor a scheduler pycurl. What cannot be built
+is a ConfigError or RefusedToStart.
+"""
+
+import contextlib
+import functools
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from pyspider_lite import codec, message_queue, settings
+from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+from pyspider_lite.errors import ConfigError
+from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.message_queue.base import MessageQueue
+from pyspider_lite.models import Dispatch, QueueName, Role
+from pyspider_lite.settings import Settings
+
+#: names of pyspider's own classes, which old configurations spell out (behaviour C39, C49, C50, C52): ours are meant
+_OURS = frozenset(
+    {
+        "pyspider.scheduler.ThreadBaseScheduler",
+        "pyspider.scheduler.Scheduler",
+        "pyspider.fetcher.Fetcher",
+        "pyspider.fetcher.tornado_fetcher.Fetcher",
+        "pyspider.processor.Processor",
+        "pyspider.result.ResultWorker",
+    }
+)
+
+
+class Runnable(Protocol):
+    """What every role is."""
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Finish and return from `run`; from any thread, and from a signal handler."""
+        ...
+
+
+class Part(NamedTuple):
+    """A role that was built, and what goes with it."""
+
+    role: Runnable
+    #: to be started before the role and stopped after it; None if the role does so itself
+    heartbeat: Heartbeat | None = None
+    rpc_functions: Mapping[str, Callable[..., Any]] = {}
+
+
+class Assembly:
+    """Builds roles from settings; ``stack`` closes what they use. ``scripts`` are the files that `one` crawls, and ``prints``
+    says that their results are printed instead of stored."""
+
+    def __init__(
+        self,
+        options: Settings,
+        stack: contextlib.ExitStack,
+        *,
+        rpc_url: str = "",
+        scripts: Sequence[str] = (),
+        prints: bool = False,
+    ) -> None:
+        self._options = options
+        self._stack = stack
+        self._rpc_url = rpc_url
+        self._scripts = scripts
+        self._prints = prints
+        #: called in the scheduler's thread whenever all projects are finished
+        self.on_idle: Callable[[Any], None] | None = None
+
+    def build(self, role: Role) -> Part:
+        """The role with all that it needs."""
+        builders = {
+            Role.SCHEDULER: self._scheduler,
+            Role.FETCHER: self._fetcher,
+            Role.PROCESSOR: self._processor,
+            Role.RESULT_WORKER: self._result_worker,
+        }
+        return builders[role]()
+
+    def _scheduler(self) -> Part:
+        from pyspider_lite.scheduler.daemon import SchedulerDaemon
+        from pyspider_lite.scheduler.scheduler import Options, Scheduler
+
+        section = self._options.scheduler
+        chosen = {name: getattr(section, name) for name in Options.__struct_fields__ if hasattr(section, name)}
+        daemon = SchedulerDaemon(
+            taskdb=self._taskdb(),
+            projectdb=self._projectdb(),
+            resultdb=self._resultdb(),
+            connect=lambda name, late_ack: connector(self._options, name, late_ack)(),
+            options=Options(**chosen, process_time_limit=self._options.processor.process_time_limit),
+            rpc=lambda: self._rpc_url,
+            on_idle=self.on_idle,
+            scheduler_cls=load_class(section.scheduler_cls, lambda: Scheduler, "scheduler-cls"),
+        )
+        functions = {
+            "_quit": daemon.stop,
+            "update_project": lambda: daemon.inbox.command(lambda scheduler: scheduler.update_projects()),
+        }
+        return Part(daemon, rpc_functions=functions)
+
+    def _fetcher(self) -> Part:
+        from pyspider_lite.fetcher.fetch import Fetch
+        from pyspider_lite.fetcher.fetcher import Fetcher
+        from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+        from pyspider_lite.fetcher.request import Defaults
+
+        section = self._options.fetcher
+        if section.ca_file and not os.path.isfile(section.ca_file):
+            raise ConfigError(f"ca-file {section.ca_file}: no such file")
+        engine = HttpEngine(
+            EngineOptions(
+                body_limit=section.body_limit,
+                header_limit=section.header_limit,
+                ca_file=section.ca_file,
+                allow_link_local=section.allow_link_local,
+            )
+        )
+        defaults = Defaults(
+            user_agent=section.user_agent,
+            proxy=section.proxy,
+            timeout=section.timeout,
+            connect_timeout=section.connect_timeout,
+            max_redirects=section.max_redirects,
+        )
+        fetcher = load_class(section.fetcher_cls, lambda: Fetcher, "fetcher-cls")(
+            fetch=Fetch(engine, defaults, decoded_limit=section.decoded_limit),
+            heartbeat=self._heartbeat(Role.FETCHER, section.poolsize),
+            connect_in=connector(self._options, QueueName.TO_FETCHER),
+            connect_out=connector(self._options, QueueName.TO_PROCESSOR),
+            poolsize=section.poolsize,
+            drain_timeout=self._options.drain_timeout,
+        )
+        functions = {
+            "_quit": fetcher.stop,
+            "size": fetcher.size,
+            "pause": fetcher.pause,
+            "resume": fetcher.resume,
+            "set_poolsize": fetcher.set_poolsize,
+            "fetch": lambda task: codec.pack(fetcher.fetch_now(msgspec.convert(task, Dispatch))),
+        }
+        return Part(fetcher, rpc_functions=functions)
+
+    def _processor(self) -> Part:
+        from pyspider_lite.processor.processor import Options, Processor
+
+        section = self._options.processor
+        heartbeat = self._heartbeat(Role.PROCESSOR, 1)
+        processor = load_class(section.processor_cls, lambda: Processor, "processor-cls")(
+            heartbeat=heartbeat,
+            projectdb=self._projectdb(),
+            connect_pages=connector(self._options, QueueName.TO_PROCESSOR),
+            connect_control=connector(self._options, QueueName.CONTROL),
+            connect_results=connector(self._options, QueueName.RESULTS),
+            options=Options(
+                process_time_limit=section.process_time_limit,
+                memory_limit=section.memory_limit,
+                log_limit=section.log_limit,
+                drain_timeout=self._options.drain_timeout,
+                capture_stdout=not self._scripts,  # behaviour C95
+            ),
+        )
+        return Part(processor, heartbeat)
+
+    def _result_worker(self) -> Part:
+        from pyspider_lite.result_worker import OneResultWorker, ResultWorker
+
+        heartbeat = self._heartbeat(Role.RESULT_WORKER, 1)
+        connect = connector(self._options, QueueName.RESULTS)
+        chosen = load_class(
+            self._options.result_worker.result_cls,
+            lambda: OneResultWorker if self._prints else ResultWorker,
+            "result-cls",
+        )
+        worker = chosen(self._resultdb(), connect)
+        worker.attach(heartbeat=heartbeat, drain_timeout=self._options.drain_timeout)
+        return Part(worker, heartbeat)
+
+    def _heartbeat(self, role: Role, pool_size: int) -> Heartbeat:
+        info = WorkerInfo.make(role, pool_size, self._options.digest, self._rpc_url)
+        return Heartbeat(info, connector(self._options, QueueName.STATUS))
+
+    def _taskdb(self) -> TaskDB:
+        found = self._stack.enter_context(contextlib.closing(connect_taskdb(self._options)))
+        _reach(self._options.taskdb, found.projects)
+        return found
+
+    def _projectdb(self) -> ProjectDB:
+        if self._scripts:
+            from pyspider_lite.database.script_files import ScriptFiles
+
+            return ScriptFiles(self._scripts)
+        found = self._stack.enter_context(contextlib.closing(connect_projectdb(self._options)))
+        _reach(self._options.projectdb, found.stamp)
+        return found
+
+    def _resultdb(self) -> ResultDB:
+        found = self._stack.enter_context(contextlib.closing(connect_resultdb(self._options)))
+        _reach(self._options.resultdb, found.projects)
+        return found
+
+
+def _reach(url: str, look: Callable[[], object]) -> None:
+    """A file that cannot be opened now never can; a server may just not be up yet, and is waited for by the role."""
+    if settings.sqlite_file(url) is not None:
+        look()
+
+
+# --- parts --------------------------------------------------------------------------------------------------------------
+
+
+def connect_taskdb(options: Settings) -> TaskDB:
+    """The taskdb of the settings; its tables carry a prefix if the resultdb is in the same database (design, section 9)."""
+    from pyspider_lite import database
+
+    return database.connect_taskdb(options.taskdb, prefixed=database.share_tables(options.taskdb, options.resultdb))
+
+
+def connect_projectdb(options: Settings) -> ProjectDB:
+    """The projectdb of the settings."""
+    from pyspider_lite import database
+
+    return database.connect_projectdb(options.projectdb)
+
+
+def connect_resultdb(options: Settings) -> ResultDB:
+    """The resultdb of the settings; see `connect_taskdb`."""
+    from pyspider_lite import database
+
+    return database.connect_resultdb(options.resultdb, prefixed=database.share_tables(options.taskdb, options.resultdb))
+
+
+def connector(options: Settings, name: QueueName, late_ack: bool = False) -> Callable[[], MessageQueue]:
+    """Opens a connection to one queue each time it is called: one a thread."""
+    message_queue.connect(options.queue_url, name).close()  # a URL that is none is found out now
+    return functools.partial(
+        message_queue.connect,
+        options.queue_url,
+        name,
+        maxsize=options.queue_maxsize,
+        late_ack=late_ack,
+        prefix=options.queue_prefix,
+    )
+
+
+def load_class(name: str, default: Callable[[], type[Any]], option: str) -> type[Any]:
+    """The class that an option names as module.Class (behaviour C77), or ours."""
+    if not name or name in _OURS:
+        return default()
+    module_name, _, class_name = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except Exception as error:  # a user's module may raise anything
+        raise ConfigError(f"{option}: {name} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"{option}: {name} is not a class")
+    return found

@@ -1,0 +1,1 @@
+"""Measures the whole suite on a generated site: `scripts/bench`."""

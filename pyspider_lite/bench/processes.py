@@ -1,0 +1,60 @@
+"""CPU time and memory of a tree of processes, read from /proc."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    return list(_walk(pid, children))
+
+
+def _walk(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
+    yield pid
+    for child in children.get(pid, ()):
+        yield from _walk(child, children)
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU a process has used, without its children; 0 if it is gone."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICK if fields else 0.0
+
+
+def dead_children_cpu(pid: int) -> float:
+    """Seconds of CPU of the children that a process has waited for."""
+    fields = _stat(pid)
+    return (int(fields[13]) + int(fields[14])) / _TICK if fields else 0.0
+
+
+def rss(pid: int) -> int:
+    """Resident bytes of a process; 0 if it is gone."""
+    fields = _stat(pid)
+    return int(fields[21]) * _PAGE if fields else 0
+
+
+def role(pid: int) -> str:
+    """What a process of ours is: the command after ``-m pyspider_lite``; "" if it is gone."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    names = [word for word in words if word in ("all", "scheduler", "fetcher", "processor", "result_worker")]
+    return names[-1] if names else " ".join(words[-2:]).strip()[-40:]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name: state, parent ..."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return text[text.rindex(")") + 2 :].split()

@@ -1,0 +1,183 @@
+"""Runs what `assembly` builds: a daemon with its signals and its RPC port, or the databases for the length of a command.
+
+Called by the command line. What a daemon cannot start with is raised as ConfigError or RefusedToStart before it says that it is ready.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from pyspider_lite import assembly, exit_codes, log, settings
+from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.models import Control, ControlKind, NewTask, Project, Role
+from pyspider_lite.rpc import RpcServer
+from pyspider_lite.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# --- running ------------------------------------------------------------------------------------------------------------
+
+
+def run_role(role: Role, options: Settings, *, index: int = 0, on_ready: Callable[[], None] | None = None) -> int:
+    """Build and run one daemon until a signal ends it: the exit code. ``index`` counts daemons of one role on this machine:
+    those after the first do not insist on the port that the settings name."""
+    if options.add_sys_path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # behaviour C5
+    make_data_path(options)
+    with contextlib.ExitStack() as stack:
+        rpc = _rpc_server(role, options, index)
+        if rpc is not None:
+            stack.callback(rpc.stop)
+        part = assembly.Assembly(options, stack, rpc_url=rpc.url if rpc else "").build(role)
+        received = stack.enter_context(stop_on_signals(part.role.stop))
+        if rpc is not None:
+            rpc.serve(part.rpc_functions)
+        logger.info("%s starting, pid %d", role, os.getpid())
+        if on_ready is not None:
+            on_ready()
+        run_part(part)
+        logger.info("%s exiting", role)
+        return exit_codes.of_signal(received[0]) if received else exit_codes.DONE
+
+
+def run_part(part: assembly.Part) -> None:
+    """Run a role until it is stopped, with its heartbeat around it."""
+    if part.heartbeat is not None:
+        part.heartbeat.start()
+    part.role.run()
+    if part.heartbeat is not None:
+        part.heartbeat.stop(timeout=2.0)
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT call ``stop``; the second one ends the process at once. Gives the list of signals received."""
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            os._exit(exit_codes.of_signal(number))
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def set_up_logging(options: Settings) -> None:
+    """As the settings say."""
+    log.setup(options.logging_config, debug=options.debug)
+
+
+def make_data_path(options: Settings) -> None:
+    """Create the folder for files (behaviour C22); raises RefusedToStart if that cannot be."""
+    try:
+        os.makedirs(options.data_path, exist_ok=True)
+    except OSError as error:
+        raise RefusedToStart(f"data-path {options.data_path} cannot be created: {error.strerror}") from error
+
+
+def check_queue(options: Settings) -> None:
+    """A single daemon needs queues that somebody serves; raises RefusedToStart if no broker is named and no `all` runs here."""
+    if not options.message_queue and not os.path.exists(settings.queue_socket(options.data_path)):
+        raise RefusedToStart(
+            f"message-queue is not set, and no `pyspider_lite all` serves the queues of data-path {options.data_path}: "
+            "set message-queue to a broker, or start `all` first"
+        )
+
+
+def _rpc_server(role: Role, options: Settings, index: int) -> RpcServer | None:
+    """The port of a role that has one."""
+    section: settings.Scheduler | settings.Fetcher
+    if role == Role.SCHEDULER:
+        section, default = options.scheduler, settings.SCHEDULER_PORT
+    elif role == Role.FETCHER:
+        section, default = options.fetcher, settings.FETCHER_PORT
+    else:
+        return None
+    if section.no_xmlrpc:
+        return None
+    return RpcServer(
+        section.xmlrpc_host,
+        default if section.xmlrpc_port is None else section.xmlrpc_port,
+        explicit=section.xmlrpc_port is not None and index == 0,
+        username=options.rpc_username,
+        password=options.rpc_password,
+    )
+
+
+# --- databases ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_taskdb(options: Settings, *, create: bool = False) -> Iterator[TaskDB]:
+    """The taskdb for a block of code; without ``create`` a file that is missing raises ConfigError."""
+    _look_for(options.taskdb, create, options)
+    with contextlib.closing(assembly.connect_taskdb(options)) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def open_projectdb(options: Settings, *, create: bool = False) -> Iterator[ProjectDB]:
+    """The projectdb likewise."""
+    _look_for(options.projectdb, create, options)
+    with contextlib.closing(assembly.connect_projectdb(options)) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def open_resultdb(options: Settings) -> Iterator[ResultDB]:
+    """The resultdb likewise; it is read only here."""
+    _look_for(options.resultdb, False, options)
+    with contextlib.closing(assembly.connect_resultdb(options)) as found:
+        yield found
+
+
+def _look_for(url: str, create: bool, options: Settings) -> None:
+    """Only what writes creates a database file: a command in the wrong folder must not leave empty ones."""
+    file = settings.sqlite_file(url)
+    if file is None or os.path.exists(file):
+        return
+    if not create:
+        raise ConfigError(
+            f"there is no database {file}: nothing was crawled here yet, or set -c, --data-path or its URL"
+        )
+    make_data_path(options)
+
+
+def enter_on_start(taskdb: TaskDB, project: Project) -> None:
+    """Have on_start of a project called (behaviour W: Run). Each call of this is one call of on_start."""
+    task = NewTask(
+        taskid="on_start",
+        project=project.name,
+        url="data:,on_start",
+        schedule={"age": 0, "priority": 9, "force_update": True},
+        process={"callback": "on_start"},
+        generation=project.generation,
+    )
+    _enter(taskdb, project, f"start:{project.name}:{secrets.token_hex(8)}", ControlKind.START, task)
+
+
+def enter_delete(taskdb: TaskDB, project: Project) -> None:
+    """Have the scheduler delete a project with its tasks and results."""
+    task = NewTask(taskid="delete", project=project.name, url="data:,delete", generation=project.generation)
+    _enter(taskdb, project, f"delete:{project.name}:{project.generation}", ControlKind.DELETE, task)
+
+
+def _enter(taskdb: TaskDB, project: Project, key: str, kind: ControlKind, task: NewTask) -> None:
+    control = Control(
+        id=key, project=project.name, kind=kind, generation=project.generation, task=task, created=time.time()
+    )
+    with taskdb.begin(None) as transaction:
+        transaction.add_controls([control])

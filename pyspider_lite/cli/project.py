@@ -1,0 +1,219 @@
+"""`project`: put scripts into the projectdb, and start, stop, change and delete projects."""
+
+import difflib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from pyspider_lite import bootstrap
+from pyspider_lite.cli import options
+from pyspider_lite.cli.script import read_script
+from pyspider_lite.configuration import parse_rate
+from pyspider_lite.database.base import ProjectDB
+from pyspider_lite.database.names import verify_project_name
+from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, ProjectStatus
+
+#: seconds that `delete` waits for the scheduler
+DELETE_PATIENCE = 15.0
+_STATUS = click.Choice([str(status) for status in ProjectStatus], case_sensitive=False)
+
+
+@click.group("project")
+def project_command() -> None:
+    """Projects: scripts and what is done with them."""
+
+
+@project_command.command()
+@click.argument("file")
+@click.option("--name", help="Name of the project; not given: the file's name without its ending.")
+@click.option("--rate", metavar="NUMBER", help="Tasks a second, or 'unlimited'.  [default: 1]")
+@click.option(
+    "--burst", metavar="NUMBER", help="Tasks that may go out at once after a pause, or 'unlimited'.  [default: 3]"
+)
+@click.option(
+    "--group", help="Group of the project; projects of the group 'delete' are deleted when stopped for a day."
+)
+@click.option("--status", type=_STATUS, help="Status of the project.  [default: TODO]")
+@click.pass_context
+def push(
+    ctx: click.Context,
+    file: str,
+    name: str | None,
+    rate: str | None,
+    burst: str | None,
+    group: str | None,
+    status: str | None,
+) -> None:
+    """Store the script FILE as a project, new or changed. What is not given stays as it was."""
+    settings = options.settings_of(ctx, quiet=True)
+    script = read_script(file)
+    name = name if name is not None else os.path.splitext(os.path.basename(file))[0]
+    if not verify_project_name(name):
+        raise ConfigError(
+            f"{name!r} cannot be a project's name: use --name with 1 to 64 of A-Z a-z 0-9 _, and no database's name"
+        )
+    changes = _changes(rate, burst, group, status)
+    with bootstrap.open_projectdb(settings, create=True) as projectdb:
+        known = projectdb.update(name, script=script, **changes)
+        if not known:
+            projectdb.insert(Project(name=name, script=script, **changes))
+        project = _project(projectdb, name)
+    click.echo(f"{name} {'changed' if known else 'added'}, status {project.status}")
+    if project.status not in ACTIVE_PROJECT:
+        click.echo(f"start it with: pyspider_lite project run {name}")
+    _warn_of_rate(project)
+
+
+@project_command.command("list")
+@click.option("--format", "form", type=click.Choice(["table", "jsonl"]), default="table", show_default=True)
+@click.pass_context
+def list_projects(ctx: click.Context, form: str) -> None:
+    """List all projects with their numbers of tasks."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        heads, states = sorted(projectdb.heads(), key=lambda head: head.name), taskdb.project_states()
+    rows: list[dict[str, Any]] = []
+    for head in heads:
+        state = states.get(head.name) or ProjectState(project=head.name)
+        rows.append(
+            {
+                "name": head.name, "group": head.group, "status": str(head.status), "rate": _shown(head.rate),
+                "burst": _shown(head.burst), "active": state.active, "success": state.success, "failed": state.failed,
+                "bad": state.bad,
+            }
+        )  # fmt: skip
+    if form == "jsonl":
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+    else:
+        for line in _table(rows):
+            click.echo(line)
+
+
+@project_command.command("set")
+@click.argument("name")
+@click.option("--rate", metavar="NUMBER", help="Tasks a second, or 'unlimited'.")
+@click.option("--burst", metavar="NUMBER", help="Tasks that may go out at once after a pause, or 'unlimited'.")
+@click.option("--group", help="Group of the project.")
+@click.option("--status", type=_STATUS, help="Status of the project.")
+@click.pass_context
+def set_project(
+    ctx: click.Context, name: str, rate: str | None, burst: str | None, group: str | None, status: str | None
+) -> None:
+    """Change a project."""
+    settings = options.settings_of(ctx, quiet=True)
+    changes = _changes(rate, burst, group, status)
+    if not changes:
+        raise ConfigError("nothing to change: give --rate, --burst, --group or --status")
+    with bootstrap.open_projectdb(settings) as projectdb:
+        _project(projectdb, name)
+        projectdb.update(name, **changes)
+        project = _project(projectdb, name)
+    click.echo(f"{name}: status {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
+    _warn_of_rate(project)
+
+
+@project_command.command()
+@click.argument("name")
+@click.pass_context
+def run(ctx: click.Context, name: str) -> None:
+    """Make a project active (RUNNING unless it is in DEBUG) and call its on_start."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        project = _project(projectdb, name)
+        if project.status not in ACTIVE_PROJECT:
+            projectdb.update(name, status=str(ProjectStatus.RUNNING))
+            project = _project(projectdb, name)
+        bootstrap.enter_on_start(taskdb, project)
+    click.echo(f"{name} is {project.status}; on_start was entered")
+    _warn_of_rate(project)
+
+
+@project_command.command()
+@click.argument("name")
+@click.pass_context
+def stop(ctx: click.Context, name: str) -> None:
+    """Give out no more work of a project; what is under way is finished."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb:
+        _project(projectdb, name)
+        projectdb.update(name, status=str(ProjectStatus.STOP))
+    click.echo(f"{name} is stopped")
+
+
+@project_command.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def delete(ctx: click.Context, name: str, yes: bool) -> None:
+    """Delete a project with its tasks and results. The scheduler does it, so one has to be running."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        project = _project(projectdb, name)
+        if not yes:
+            click.confirm(f"Delete {name} with all its tasks and results?", abort=True)
+        projectdb.update(name, status=str(ProjectStatus.STOP))
+        bootstrap.enter_delete(taskdb, project)
+        click.echo(f"waiting for the scheduler to delete {name} ...")
+        if not _await_deletion(projectdb, project):
+            raise RefusedToStart(
+                f"{name} is stopped and its deletion is noted, but not done after {DELETE_PATIENCE:.0f} s: is a scheduler running?"
+            )
+    click.echo(f"{name} is deleted")
+
+
+def _await_deletion(projectdb: ProjectDB, project: Project) -> bool:
+    deadline = time.monotonic() + DELETE_PATIENCE
+    while time.monotonic() < deadline:
+        found = projectdb.get(project.name)
+        if found is None or found.generation != project.generation:
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def _changes(rate: str | None, burst: str | None, group: str | None, status: str | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if rate is not None:
+        changes["rate"] = parse_rate(rate, "--rate")
+    if burst is not None:
+        changes["burst"] = parse_rate(burst, "--burst")
+    if group is not None:
+        changes["group"] = group or None
+    if status is not None:
+        changes["status"] = status
+    return changes
+
+
+def _project(projectdb: ProjectDB, name: str) -> Project:
+    project = projectdb.get(name)
+    if project is None:
+        near = difflib.get_close_matches(name, [head.name for head in projectdb.heads()], 1)
+        raise ConfigError(f"there is no project {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    return project
+
+
+def _warn_of_rate(project: Project) -> None:
+    for name, value in (("rate", project.rate), ("burst", project.burst)):
+        if value == 0:
+            click.echo(f"{name} is 0: nothing of {project.name} will be selected", err=True)
+
+
+def _shown(rate: float) -> float | str:
+    return "unlimited" if rate == float("inf") else rate
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "no projects; add one with: pyspider_lite project push FILE"
+        return
+    columns = list(rows[0])
+    texts = [columns, *([str("" if row[column] is None else row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in texts) for index in range(len(columns))]
+    for line in texts:
+        yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

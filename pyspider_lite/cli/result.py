@@ -1,0 +1,102 @@
+"""`result`: look at the results of a project and write them to a file, streamed, newest first (behaviour W50 to W53)."""
+
+import csv
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
+
+import click
+
+from pyspider_lite import bootstrap, codec
+from pyspider_lite.cli import options
+from pyspider_lite.errors import ConfigError
+from pyspider_lite.models import ResultRow
+
+#: rows from which the columns of a CSV are chosen
+CSV_SAMPLE = 30
+
+
+@click.group("result")
+def result_command() -> None:
+    """Results: what the callbacks returned."""
+
+
+@result_command.command()
+@click.argument("project")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@click.pass_context
+def show(ctx: click.Context, project: str, limit: int) -> None:
+    """Print the newest results of PROJECT, one JSON object a line."""
+    _export(ctx, project, "jsonl", None, limit)
+
+
+@result_command.command()
+@click.argument("project")
+@click.option("--format", "form", type=click.Choice(["jsonl", "json", "csv"]), default="jsonl", show_default=True)
+@click.option("--output", metavar="FILE", help="Write to FILE, which appears when it is complete; not given: print.")
+@click.pass_context
+def export(ctx: click.Context, project: str, form: str, output: str | None) -> None:
+    """Write all results of PROJECT: JSON lines, one JSON array, or CSV."""
+    _export(ctx, project, form, output, None)
+
+
+def _export(ctx: click.Context, project: str, form: str, output: str | None, limit: int | None) -> None:
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_resultdb(settings) as resultdb:
+        if project not in resultdb.projects():
+            raise ConfigError(f"there are no results of a project {project}")
+        rows = resultdb.select(project, limit=limit)
+        if output is None:
+            _FORMATS[form](rows, sys.stdout)
+            return
+        part = f"{output}.part"
+        with open(part, "w", encoding="utf-8", newline="") as stream:
+            _FORMATS[form](rows, stream)
+        os.replace(part, output)
+
+
+def _jsonl(rows: Iterable[ResultRow], stream: TextIO) -> None:
+    stream.writelines(f"{text}\n" for text in map(_as_json, rows))
+
+
+def _json_array(rows: Iterable[ResultRow], stream: TextIO) -> None:
+    stream.write("[")
+    for index, row in enumerate(rows):
+        stream.write((", \n" if index else "") + _as_json(row))
+    stream.write("]\n")
+
+
+def _csv(rows: Iterator[ResultRow], stream: TextIO) -> None:
+    """Columns: url, the fields that the first rows have in common, and ``...`` with all others as JSON (behaviour W52)."""
+    sample = list(itertools.islice(rows, CSV_SAMPLE))
+    if not sample:
+        return
+    values = [codec.from_json(row.result) for row in sample]
+    common = sorted(set.intersection(*(set(value) if isinstance(value, dict) else set() for value in values)))
+    writer = csv.writer(stream)
+    writer.writerow(["url", *common, "..."])
+    for row in itertools.chain(sample, rows):
+        value = codec.from_json(row.result)
+        if isinstance(value, dict) and common:
+            others = {key: part for key, part in value.items() if key not in common}
+            writer.writerow([row.url, *(_cell(value[key]) if key in value else "" for key in common), _cell(others)])
+        else:
+            writer.writerow([row.url, *("" for _ in common), _cell(value)])
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _as_json(row: ResultRow) -> str:
+    """The row as one line of JSON; the stored text goes in as it is."""
+    result = row.result if "\n" not in row.result else json.dumps(json.loads(row.result), ensure_ascii=False)
+    item = f', "item": {json.dumps(row.item, ensure_ascii=False)}' if row.item else ""
+    url = json.dumps(row.url, ensure_ascii=False)
+    return f'{{"taskid": {json.dumps(row.taskid)}, "url": {url}, "result": {result or "null"}, "updatetime": {row.updatetime}{item}}}'
+
+
+_FORMATS: dict[str, Callable[[Iterator[ResultRow], TextIO], None]] = {"jsonl": _jsonl, "json": _json_array, "csv": _csv}

@@ -1,0 +1,45 @@
+"""`all` and the commands of the single daemons."""
+
+import click
+
+from pyspider_lite import bootstrap, process_manager
+from pyspider_lite.cli import options
+from pyspider_lite.models import Role
+
+
+@click.command("all")
+@options.of_section("all")
+@click.pass_context
+def all_command(ctx: click.Context) -> int:
+    """Start everything on this machine and keep it running."""
+    settings = options.settings_of(ctx)
+    bootstrap.make_data_path(settings)
+    return process_manager.ProcessManager(settings).run()
+
+
+@click.command("child", hidden=True)
+def child_command() -> int:
+    """One daemon of `all`."""
+    start = process_manager.child_start()
+    bootstrap.set_up_logging(start.settings)
+    return bootstrap.run_role(
+        start.role, start.settings, index=start.index, on_ready=lambda: process_manager.say_ready(start)
+    )
+
+
+def _role_command(role: Role, text: str) -> click.Command:
+    @click.command(str(role), help=text)
+    @options.of_section(str(role))
+    @click.pass_context
+    def command(ctx: click.Context) -> int:
+        settings = options.settings_of(ctx)
+        bootstrap.check_queue(settings)
+        return bootstrap.run_role(role, settings)
+
+    return command
+
+
+scheduler_command = _role_command(Role.SCHEDULER, "Start a scheduler: it decides what is crawled when.")
+fetcher_command = _role_command(Role.FETCHER, "Start a fetcher: it gets pages.")
+processor_command = _role_command(Role.PROCESSOR, "Start a processor: it runs the scripts' callbacks.")
+result_worker_command = _role_command(Role.RESULT_WORKER, "Start a result worker: it stores results.")

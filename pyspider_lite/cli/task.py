@@ -1,0 +1,59 @@
+"""`task`: look at the tasks of a project."""
+
+import json
+import time
+
+import click
+import msgspec
+
+from pyspider_lite import bootstrap
+from pyspider_lite.cli import options
+from pyspider_lite.errors import ConfigError
+from pyspider_lite.models import TaskStatus
+
+_STATUS = click.Choice([status.name for status in TaskStatus], case_sensitive=False)
+
+
+@click.group("task")
+def task_command() -> None:
+    """Tasks: the pages of a project and what became of them."""
+
+
+@task_command.command("list")
+@click.argument("project")
+@click.option("--status", type=_STATUS, help="Only tasks in this state.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@click.pass_context
+def list_tasks(ctx: click.Context, project: str, status: str | None, limit: int) -> None:
+    """List tasks of PROJECT, the newest first: state, time of the last change, id, URL."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_taskdb(settings) as taskdb:
+        if project not in taskdb.projects():
+            raise ConfigError(f"there are no tasks of a project {project}")
+        after = None
+        while limit > 0:
+            rows = taskdb.select(
+                project, status=TaskStatus[status] if status else None, limit=min(limit, 1000), after=after
+            )
+            for row in rows:
+                changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.updatetime))
+                click.echo(f"{TaskStatus(row.status).name:<8} {changed}  {row.taskid}  {row.url}")
+            limit -= len(rows)
+            if not rows:
+                return
+            after = rows[-1].seq
+
+
+@task_command.command()
+@click.argument("project")
+@click.argument("task")
+@click.pass_context
+def show(ctx: click.Context, project: str, task: str) -> None:
+    """Print all that is stored of a TASK, given by its id, as JSON."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_taskdb(settings) as taskdb:
+        rows = taskdb.get(project, [task])
+    if not rows:
+        raise ConfigError(f"there is no task {task} in a project {project}")
+    value = msgspec.to_builtins(rows[0])
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,0 +1,151 @@
+"""How structs become bytes on a queue and text in a column; the only serialiser. Nothing that arrives is ever executed.
+
+A message is ``PSL`` + version byte + flag byte (0 plain, 1 zstd) + msgpack. Whatever does not begin like that, is of another
+version, or does not decode into the type asked for, raises `BrokenMessage` with the reason; the consumer keeps it aside.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+import zstandard
+
+from pyspider_lite.errors import BrokenMessage, MessageTooLarge, UnstorableValue
+
+T = TypeVar("T")
+
+VERSION = 1
+MAGIC = b"PSL" + bytes([VERSION])
+#: messages over this are compressed
+COMPRESS_OVER = 8 * 1024
+#: no message decodes to more than this; RabbitMQ drops the channel above 16 MiB
+MAX_DECODED = 64 * 1024 * 1024
+#: no message is sent that is larger than this
+MAX_ENCODED = 12 * 1024 * 1024
+
+_PLAIN, _ZSTD = 0, 1
+
+
+_BUILTIN: tuple[type[Any], ...] = (str, bytes, int, float, dict, list, tuple, set, frozenset)
+
+
+def _enc_hook(value: Any) -> Any:
+    """Turn what msgspec refuses into what it takes: lxml's and pyquery's str subclasses, above all (style, traps)."""
+    for plain in _BUILTIN:
+        if isinstance(value, plain):
+            return plain(value)
+    raise NotImplementedError(f"a {type(value).__name__} cannot be stored")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_enc_hook)
+_json_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """One message of a queue as bytes; raises MessageTooLarge above 12 MiB, or 64 MiB before compression."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_DECODED:
+        raise MessageTooLarge(f"a message of {len(body)} bytes before compression is over the limit of {MAX_DECODED}")
+    if len(body) > COMPRESS_OVER:
+        # a compressor of its own each time: they are not safe to share between threads, and cost 20 us
+        packed = zstandard.ZstdCompressor(level=1).compress(body)
+        encoded = b"".join((MAGIC, bytes([_ZSTD]), packed))
+    else:
+        encoded = b"".join((MAGIC, bytes([_PLAIN]), body))
+    if len(encoded) > MAX_ENCODED:
+        raise MessageTooLarge(f"a message of {len(encoded)} bytes is over the limit of {MAX_ENCODED}")
+    return encoded
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """The message in ``body``; raises BrokenMessage with the reason why it is none of that kind."""
+    if body[: len(MAGIC)] != MAGIC:
+        if body[:3] == b"PSL":
+            raise BrokenMessage(
+                f"message format version {body[3:4]!r}: this is version {VERSION}; run one version everywhere"
+            )
+        raise BrokenMessage("not a message of pyspider_lite")
+    flag, payload = body[len(MAGIC) : len(MAGIC) + 1], body[len(MAGIC) + 1 :]
+    if flag == bytes([_ZSTD]):
+        payload = _decompress(payload)
+    elif flag != bytes([_PLAIN]):
+        raise BrokenMessage(f"unknown compression {flag!r}")
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        value: T = decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BrokenMessage(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+    return value
+
+
+def _decompress(payload: bytes) -> bytes:
+    try:
+        if zstandard.frame_content_size(payload) > MAX_DECODED:
+            raise BrokenMessage("the message decompresses to more than is allowed")
+        return zstandard.ZstdDecompressor().decompress(payload, max_output_size=MAX_DECODED)
+    except zstandard.ZstdError as error:
+        raise BrokenMessage(f"broken compression: {error}") from error
+
+
+def pack(value: Any) -> bytes:
+    """A struct as bare msgpack: for pipes between our own processes, and for `msgspec.Raw` fields."""
+    return _encoder.encode(value)
+
+
+def unpack(body: bytes, kind: type[T]) -> T:
+    """The opposite of `pack`; raises BrokenMessage."""
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BrokenMessage(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def to_json(value: Any) -> str:
+    """``value`` as JSON text for a column; raises UnstorableValue that names the part which is in the way.
+
+    datetime, date, time, Decimal, UUID, bytes (base64), set and tuple have msgspec's encodings; NaN and infinities become null.
+    """
+    try:
+        return _json_encoder.encode(value).decode()
+    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeEncodeError) as error:
+        raise UnstorableValue(_explain(value, "$", error)) from error
+
+
+def from_json(text: str | bytes | None) -> Any:
+    """The value of a JSON column; an empty or NULL column reads as {} (behaviour D20)."""
+    if not text:
+        return {}
+    return msgspec.json.decode(text)
+
+
+def _explain(value: Any, path: str, error: Exception, depth: int = 0) -> str:
+    """The path of the innermost part that cannot be encoded, and why it cannot."""
+    shown = path[:200].encode(errors="backslashreplace").decode()
+    if depth > 50:
+        return f"{shown}: nested too deeply, or inside itself"
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        parts = [(f"{path}.{key}", part) for key, part in value.items()]
+        for key in value:
+            if not isinstance(key, str | int | float) and _refusal({key: None}) is not None:
+                return f"{shown}: a key of type {type(key).__name__} cannot be stored"
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = [(f"{path}[{index}]", part) for index, part in enumerate(value)]
+    for part_path, part in parts:
+        refusal = _refusal(part)
+        if refusal is not None:
+            return _explain(part, part_path, refusal, depth + 1)
+    if isinstance(error, NotImplementedError | TypeError) and not parts:
+        return f"{shown}: a value of type {type(value).__name__} cannot be stored"
+    return f"{shown}: {error}"
+
+
+def _refusal(value: Any) -> Exception | None:
+    """Why ``value`` has no JSON; None if it has."""
+    try:
+        _json_encoder.encode(value)
+    except Exception as error:
+        return error
+    return None

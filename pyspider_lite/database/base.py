@@ -1,0 +1,237 @@
+"""The contracts of the three databases. Batches are the interface: a method takes many rows of a project at once.
+
+Every method raises DatabaseError when the database cannot be reached or refuses, DataError when a row cannot be stored.
+Objects may be used by one thread; `copy` opens a second one for another thread. Reading an unknown project gives nothing
+(behaviour D16). Project names were checked at the edge (models of names: word characters, at most 64).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+from pyspider_lite.models import (
+    Control,
+    DeadLetter,
+    DueKey,
+    Project,
+    ProjectHead,
+    ProjectState,
+    ResultRow,
+    Task,
+    TaskEnd,
+    TaskRestart,
+    TaskResult,
+    TaskState,
+)
+from pyspider_lite.models import NewTask as NewTask  # part of the contract's vocabulary
+
+
+class Leader(Struct, frozen=True, kw_only=True):
+    """The leader row."""
+
+    epoch: int
+    holder: str
+    #: database time until which the holder leads unless it renews
+    until: float
+    #: address of the leader's RPC, "" if it has none
+    rpc: str = ""
+
+
+class NewRow(Struct, frozen=True, kw_only=True):
+    """A task that is stored for the first time: ACTIVE, run 0."""
+
+    task: NewTask
+    due: float
+    priority: int
+    updatetime: float
+
+
+class Refill(Struct, frozen=True, kw_only=True):
+    """An answer of `TaskDB.refill`."""
+
+    #: best first: priority downward, then due, then seq
+    keys: list[DueKey]
+    #: the earliest due time after ``now``, None if nothing waits
+    next_due: float | None
+
+
+class TaskTx(Protocol):
+    """One transaction of the scheduler. All that is written in it is there together, or not at all."""
+
+    def states(self, project: str, taskids: Iterable[str]) -> dict[str, TaskState]:
+        """What is stored of these tasks, by taskid; unknown ones are absent."""
+        ...
+
+    def insert(self, project: str, rows: Sequence[NewRow]) -> None:
+        """Store new tasks; a taskid that exists is left as it is."""
+        ...
+
+    def end(self, project: str, rows: Sequence[TaskEnd]) -> None:
+        """Write how runs ended (pending is cleared)."""
+        ...
+
+    def restart(self, project: str, rows: Sequence[TaskRestart]) -> None:
+        """Start stored tasks anew (pending is cleared; track and lastcrawltime stay)."""
+        ...
+
+    def postpone(self, project: str, rows: Sequence[NewTask]) -> None:
+        """Remember restarts (column pending) of tasks in flight; the last one wins."""
+        ...
+
+    def existing_controls(self, ids: Iterable[str]) -> set[str]:
+        """Which of these control rows are still there."""
+        ...
+
+    def add_controls(self, rows: Sequence[Control]) -> None:
+        """Enter control work; an id that exists is left as it is. ``seq`` is given by the database."""
+        ...
+
+    def delete_controls(self, ids: Iterable[str]) -> None: ...
+
+    def project_states(self, projects: Iterable[str]) -> dict[str, ProjectState]:
+        """The rows of these projects, by name; unknown ones are absent."""
+        ...
+
+    def put_project_states(self, rows: Sequence[ProjectState]) -> None:
+        """Write these rows over what is there."""
+        ...
+
+    def add_dead_letters(self, rows: Sequence[DeadLetter]) -> None: ...
+
+
+class TaskDB(Protocol):
+    """Tasks, control work, counts, dead letters, the leader row."""
+
+    def begin(self, epoch: int | None) -> AbstractContextManager[TaskTx]:
+        """A transaction: committed at the end of the block, rolled back if the block raises. It begins by reading the leader
+        row for update and raises LostLeadership if the epoch is not ``epoch`` (None: whoever leads; for commands, which only
+        enter keyed rows). Deadlocks, lock time-outs and lost connections raise DatabaseError: do the whole block again."""
+        ...
+
+    def open_project(self, project: str) -> None:
+        """Create or complete the project's table, outside any transaction. Cheap when done before."""
+        ...
+
+    def projects(self) -> set[str]:
+        """The projects that have a table."""
+        ...
+
+    def drop_project(self, project: str) -> None:
+        """Drop the project's table, control rows, state row and dead letters."""
+        ...
+
+    def get(self, project: str, taskids: Iterable[str]) -> list[Task]:
+        """Whole rows, in no order."""
+        ...
+
+    def select(
+        self, project: str, *, status: int | None = None, limit: int = 100, after: int | None = None
+    ) -> list[Task]:
+        """Rows with the largest seq first; ``after`` is the seq of the last row of the page before."""
+        ...
+
+    def status_count(self, project: str) -> dict[int, int]:
+        """Rows by status, counted (slow: for checks and tests)."""
+        ...
+
+    def refill(self, project: str, now: float, limit: int) -> Refill:
+        """The best ``limit`` ACTIVE tasks that are due at ``now``, walking the priorities downward by index."""
+        ...
+
+    def controls(self, after: int, limit: int) -> list[Control]:
+        """Control rows with seq > ``after``, in order of seq."""
+        ...
+
+    def project_states(self) -> dict[str, ProjectState]:
+        """All state rows, by project."""
+        ...
+
+    def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        """The newest first."""
+        ...
+
+    def time(self) -> float:
+        """The database's clock, Unix seconds."""
+        ...
+
+    def leader(self) -> Leader | None:
+        """The leader row as it stands (perhaps expired)."""
+        ...
+
+    def lead(self, holder: str, term: float, rpc: str) -> int | None:
+        """Become leader for ``term`` seconds if nobody leads (or ``holder`` itself does): the new, higher epoch; else None."""
+        ...
+
+    def renew(self, epoch: int, term: float) -> bool:
+        """Lead on for ``term`` seconds; False if the epoch is no longer ours."""
+        ...
+
+    def resign(self, epoch: int) -> None:
+        """End the term now, if it is still ours."""
+        ...
+
+    def copy(self) -> "TaskDB":
+        """The same database with a connection of its own, for another thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ProjectDB(Protocol):
+    """Projects and their scripts (behaviour D13)."""
+
+    def stamp(self) -> tuple[int, float]:
+        """Changes whenever a row was added, changed or dropped (count, newest updatetime): cheap to ask each second."""
+        ...
+
+    def heads(self) -> list[ProjectHead]:
+        """All projects without their scripts."""
+        ...
+
+    def get(self, name: str) -> Project | None: ...
+
+    def insert(self, project: Project) -> None:
+        """Store a new project (updatetime is set to now, a generation is made if it has none); DataError if it exists."""
+        ...
+
+    def update(self, name: str, **fields: object) -> bool:
+        """Change columns of a project, updatetime becomes now (and later than it was); False if there is none."""
+        ...
+
+    def drop(self, name: str) -> None: ...
+
+    def copy(self) -> "ProjectDB": ...
+
+    def close(self) -> None: ...
+
+
+class ResultDB(Protocol):
+    """Results, one row an item (behaviour D14; design, section 8)."""
+
+    def store(self, results: Sequence[TaskResult]) -> None:
+        """Upsert a batch in one transaction. A row is replaced only by the same or a later run; ``replace`` drops the task's
+        items of earlier runs in the same transaction; results of a generation that was dropped are ignored. A batch may hold
+        several parts of one run."""
+        ...
+
+    def projects(self) -> set[str]: ...
+
+    def select(self, project: str, *, offset: int = 0, limit: int | None = None) -> Iterator[ResultRow]:
+        """Newest first (behaviour W53), streamed in pages: memory does not grow with the number of rows."""
+        ...
+
+    def count(self, project: str) -> int: ...
+
+    def get(self, project: str, taskid: str) -> list[ResultRow]:
+        """The items of one task, in the order they were stored."""
+        ...
+
+    def drop(self, project: str, generation: str) -> None:
+        """Drop the project's results and remember that late ones of this generation are to be ignored."""
+        ...
+
+    def copy(self) -> "ResultDB": ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,199 @@
+"""The resultdb in SQL (`ResultDB` of the contract): a table a project, one row an item (behaviour D14; design, section 8)."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from pyspider_lite.database import schema
+from pyspider_lite.database.dialect import insert_missing, key_in, upsert
+from pyspider_lite.database.engine import Database
+from pyspider_lite.database.names import store_key
+from pyspider_lite.database.project_tables import ProjectTables
+from pyspider_lite.database.schema import DROPPED
+from pyspider_lite.database.task_rows import chunks
+from pyspider_lite.database.url import Target
+from pyspider_lite.errors import DatabaseError
+from pyspider_lite.models import ResultRow, TaskResult
+
+#: rows in memory while results are streamed
+_PAGE = 100
+_NEVER = 2**62
+_COLUMNS = ("taskid", "full_taskid", "item", "full_item", "url", "result", "updatetime", "run", "generation")
+
+
+def _prepare(conn: sa.Connection) -> None:
+    schema.ensure(conn, DROPPED)
+
+
+class _Statements:
+    """The statements over one project's results, made once."""
+
+    def __init__(self, name: str, dialect: str) -> None:
+        table = schema.result_table(name, dialect)
+        c = table.c
+        self.store = upsert(dialect, table, ["taskid", "item"], _COLUMNS, newest="run")
+        self.stored = sa.select(c.seq, c.taskid, c.run).where(key_in(c.taskid))
+        self.delete = sa.delete(table).where(key_in(c.seq))
+        rows = sa.select(
+            sa.func.coalesce(c.full_taskid, c.taskid),
+            *(c.url, c.result, c.updatetime, sa.func.coalesce(c.full_item, c.item), c.run, c.seq),
+        )
+        self.newest = (
+            rows.where(c.seq < sa.bindparam("after"))
+            .order_by(c.seq.desc())
+            .limit(sa.bindparam("limit"))
+            .offset(sa.bindparam("offset"))
+        )
+        self.get = rows.where(c.taskid == sa.bindparam("key")).order_by(c.seq)
+        self.count = sa.select(sa.func.count()).select_from(table)
+
+
+class SqlResultDB:
+    """See `ResultDB`."""
+
+    def __init__(self, target: Target, database: Database | None = None) -> None:
+        self._target = target
+        # a task is done once its results are stored, so here a commit waits for the disk
+        self._database = database or Database(target, _prepare, durable=True)
+        self._dialect = self._database.dialect
+        self._tables = ProjectTables(self._database, target.prefix, self._complete)
+        self._statements: dict[str, _Statements] = {}
+        self._dropped = sa.select(DROPPED.c.project, DROPPED.c.generation).where(key_in(DROPPED.c.project))
+
+    def _complete(self, conn: sa.Connection, project: str) -> None:
+        schema.ensure_results(conn, self._tables.name(project))
+
+    def _made(self, project: str) -> _Statements:
+        if project not in self._statements:
+            self._statements[project] = _Statements(self._tables.name(project), self._dialect)
+        return self._statements[project]
+
+    def store(self, results: Sequence[TaskResult]) -> None:
+        by_project: dict[str, list[TaskResult]] = {}
+        for result in results:
+            by_project.setdefault(result.project, []).append(result)
+        for project in self._not_dropped(by_project):
+            self._tables.open(project)
+        try:
+            with self._database.write() as conn:
+                # asked again: a table may be dropped, and its generation noted, between the two
+                kept = self._kept(conn, by_project)
+                for project in sorted(kept):
+                    self._store_project(conn, project, kept[project])
+        except DatabaseError:
+            # one of the tables may be gone: look again before the next try
+            self._tables.forget()
+            raise
+
+    def _not_dropped(self, by_project: dict[str, list[TaskResult]]) -> list[str]:
+        with self._database.read() as conn:
+            return sorted(self._kept(conn, by_project))
+
+    def _kept(self, conn: sa.Connection, by_project: dict[str, list[TaskResult]]) -> dict[str, list[TaskResult]]:
+        """The results whose generation was not dropped, by project."""
+        dropped: set[tuple[str, str]] = set()
+        for names in chunks(by_project):
+            dropped.update((row[0], row[1]) for row in self._database.fetch(conn, self._dropped, {"keys": names}))
+        kept = {}
+        for project, results in by_project.items():
+            if left := [result for result in results if (project, result.generation) not in dropped]:
+                kept[project] = left
+        return kept
+
+    def _store_project(self, conn: sa.Connection, project: str, results: list[TaskResult]) -> None:
+        now = time.time()
+        rows = [row for result in results for row in _rows(result, now)]
+        # of two runs in one batch the later one must be written last; equal keys in one order against deadlocks
+        rows.sort(key=lambda row: (row["taskid"], row["run"]))
+        self._database.write_many(conn, self._made(project).store, rows, f"results of {project}")
+        # run 0 is the first: there is nothing older
+        replaced = {store_key(r.taskid)[0]: r.run for r in sorted(results, key=_run) if r.replace and r.run > 0}
+        if replaced:
+            self._drop_older(conn, project, replaced)
+
+    def _drop_older(self, conn: sa.Connection, project: str, replaced: dict[str, int]) -> None:
+        statements = self._made(project)
+        for keys in chunks(sorted(replaced)):
+            stored = self._database.fetch(conn, statements.stored, {"keys": keys})
+            older = sorted(seq for seq, key, run in stored if run < replaced[key])
+            for start in range(0, len(older), 500):
+                self._database.execute(conn, statements.delete, {"keys": older[start : start + 500]})
+
+    def projects(self) -> set[str]:
+        return self._tables.projects()
+
+    def select(self, project: str, *, offset: int = 0, limit: int | None = None) -> Iterator[ResultRow]:
+        after, left = _NEVER, _NEVER if limit is None else limit
+        while left > 0:
+            asked = {"after": after, "limit": min(_PAGE, left), "offset": offset}
+            page = self._page(project, asked)
+            yield from page
+            if len(page) < asked["limit"]:
+                return
+            after, left, offset = page[-1].seq, left - len(page), 0
+
+    def _page(self, project: str, asked: dict[str, int]) -> list[ResultRow]:
+        def query(conn: sa.Connection) -> list[ResultRow]:
+            return [_result(row) for row in self._database.fetch(conn, self._made(project).newest, asked)]
+
+        return self._tables.read(project, query, [])
+
+    def count(self, project: str) -> int:
+        def query(conn: sa.Connection) -> int:
+            return int(self._database.fetch(conn, self._made(project).count)[0][0])
+
+        return self._tables.read(project, query, 0)
+
+    def get(self, project: str, taskid: str) -> list[ResultRow]:
+        def query(conn: sa.Connection) -> list[ResultRow]:
+            rows = self._database.fetch(conn, self._made(project).get, {"key": store_key(taskid)[0]})
+            return [_result(row) for row in rows]
+
+        return self._tables.read(project, query, [])
+
+    def drop(self, project: str, generation: str) -> None:
+        columns = {"project": project, "generation": generation}
+        with self._database.write() as conn:
+            self._tables.drop(conn, project)
+            if generation:
+                conn.execute(insert_missing(self._dialect, DROPPED, list(columns), list(columns)), columns)
+
+    def copy(self) -> "SqlResultDB":
+        copy = SqlResultDB(self._target, self._database.copy())
+        copy._tables.inherit(self._tables)
+        return copy
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _run(result: TaskResult) -> int:
+    return result.run
+
+
+def _rows(result: TaskResult, now: float) -> Iterator[dict[str, Any]]:
+    key, full = store_key(result.taskid)
+    for item in result.items:
+        item_key, full_item = store_key(item.item) if item.item else ("", None)
+        yield {
+            "taskid": key,
+            "full_taskid": full,
+            "item": item_key,
+            "full_item": full_item,
+            "url": result.url,
+            "result": item.result,
+            "updatetime": now,
+            "run": result.run,
+            "generation": result.generation,
+        }
+
+
+def _result(row: Sequence[Any]) -> ResultRow:
+    taskid, url, result, updatetime, item, run, seq = row
+    # a BLOB column of pyspider's (behaviour D33)
+    text = result.decode("utf-8", "replace") if isinstance(result, bytes) else result
+    return ResultRow(
+        taskid=taskid, url=url, result=text or "null", updatetime=updatetime or 0.0, item=item, run=run, seq=seq
+    )

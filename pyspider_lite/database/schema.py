@@ -1,0 +1,276 @@
+"""The tables: pyspider's columns (behaviour D25 to D42) and ours (design, section 9), made new or completed.
+
+Names of our own tables have a hyphen, so that no project's table can have them. Every function that changes something takes
+a connection inside a write transaction.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DropTable
+
+from pyspider_lite.database.dialect import BYTES, KEY, NAME, SEQ, TEXT, TIME
+from pyspider_lite.database.names import store_key
+
+_ZERO = sa.text("0")
+_EMPTY = sa.text("''")
+
+#: for new tables: any character, compared exactly
+_MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+
+_own = sa.MetaData()
+
+LEADER = sa.Table(
+    "lite-leader",
+    _own,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("holder", sa.String(255), nullable=False),
+    sa.Column("until", TIME, nullable=False),
+    sa.Column("rpc", sa.String(255), nullable=False),
+    **_MYSQL,
+)
+CONTROL = sa.Table(
+    "lite-control",
+    _own,
+    sa.Column("seq", SEQ, primary_key=True),
+    sa.Column("id", KEY, nullable=False, unique=True),
+    sa.Column("full_id", TEXT),
+    sa.Column("project", NAME, nullable=False, index=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("generation", sa.String(64), nullable=False),
+    sa.Column("task", TEXT, nullable=False),
+    sa.Column("created", TIME, nullable=False),
+    **_MYSQL,
+)
+PROJECT_STATE = sa.Table(
+    "lite-project-state",
+    _own,
+    sa.Column("project", NAME, primary_key=True),
+    sa.Column("generation", sa.String(64), nullable=False),
+    *(
+        sa.Column(name, sa.BigInteger, nullable=False)
+        for name in ("active", "success", "failed", "bad", "periodic", "crawl")
+    ),
+    sa.Column("armed", sa.SmallInteger, nullable=False),
+    sa.Column("last_tick", sa.BigInteger, nullable=False),
+    **_MYSQL,
+)
+DEAD_LETTER = sa.Table(
+    "lite-dead-letter",
+    _own,
+    sa.Column("seq", SEQ, primary_key=True),
+    sa.Column("kind", sa.String(64), nullable=False),
+    sa.Column("queue", sa.String(64), nullable=False),
+    sa.Column("project", NAME, nullable=False, index=True),
+    sa.Column("taskid", TEXT, nullable=False),
+    sa.Column("reason", TEXT, nullable=False),
+    sa.Column("payload", BYTES, nullable=False),
+    sa.Column("time", TIME, nullable=False),
+    **_MYSQL,
+)
+#: generations of projects whose results were dropped
+DROPPED = sa.Table(
+    "lite-dropped",
+    _own,
+    sa.Column("project", NAME, primary_key=True),
+    sa.Column("generation", sa.String(64), primary_key=True),
+    **_MYSQL,
+)
+PROJECTS = sa.Table(
+    "projectdb",
+    _own,
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("group", NAME),
+    sa.Column("status", sa.String(16)),
+    sa.Column("script", TEXT),
+    sa.Column("comments", TEXT),
+    sa.Column("rate", TIME),
+    sa.Column("burst", TIME),
+    sa.Column("updatetime", TIME),
+    sa.Column("generation", sa.String(64), nullable=False, server_default=_EMPTY),
+    **_MYSQL,
+)
+
+
+def task_table(name: str, dialect: str, *, create: bool = False) -> sa.Table:
+    """A project's tasks, for statements or (``create``) for CREATE TABLE.
+
+    On SQLite statements take the rowid as ``seq``: a table made here has it under both names, one made by pyspider has it too.
+    """
+    return sa.Table(
+        sa.quoted_name(name, quote=True),
+        sa.MetaData(),
+        _seq(dialect, create),
+        sa.Column("taskid", KEY, nullable=False, unique=True),
+        sa.Column("project", NAME),
+        sa.Column("url", TEXT),
+        sa.Column("status", sa.Integer),
+        *(sa.Column(column, TEXT) for column in ("schedule", "fetch", "process", "track")),
+        sa.Column("lastcrawltime", TIME),
+        sa.Column("updatetime", TIME),
+        sa.Column("full_taskid", TEXT),
+        sa.Column("due", TIME),
+        sa.Column("priority", sa.BigInteger, nullable=False, server_default=_ZERO),
+        sa.Column("pending", TEXT),
+        sa.Column("unconditional", sa.SmallInteger, nullable=False, server_default=_ZERO),
+        sa.Column("run", sa.BigInteger, nullable=False, server_default=_ZERO),
+        **_MYSQL,
+    )
+
+
+def result_table(name: str, dialect: str, *, create: bool = False) -> sa.Table:
+    """A project's results, one row an item; as `task_table`."""
+    return sa.Table(
+        sa.quoted_name(name, quote=True),
+        sa.MetaData(),
+        _seq(dialect, create),
+        sa.Column("taskid", KEY, nullable=False),
+        sa.Column("url", TEXT),
+        sa.Column("result", TEXT),
+        sa.Column("updatetime", TIME),
+        sa.Column("full_taskid", TEXT),
+        sa.Column("item", KEY, nullable=False, server_default=_EMPTY),
+        sa.Column("full_item", TEXT),
+        sa.Column("run", sa.BigInteger, nullable=False, server_default=_ZERO),
+        sa.Column("generation", sa.String(64), nullable=False, server_default=_EMPTY),
+        sa.UniqueConstraint("taskid", "item"),
+        **_MYSQL,
+    )
+
+
+def _seq(dialect: str, create: bool) -> "sa.Column[int]":
+    return sa.Column("rowid" if dialect == "sqlite" and not create else "seq", SEQ, key="seq", primary_key=True)
+
+
+def _due_index(table: sa.Table, dialect: str) -> sa.Index:
+    """What `TaskDB.refill` walks. SQLite ends every index with the rowid by itself."""
+    columns = [table.c.status, table.c.priority, table.c.due]
+    if dialect != "sqlite":
+        columns.append(table.c.seq)
+    # a name over 63 bytes is too long for PostgreSQL
+    name = f"lite-due-{store_key(table.name)[0] if len(table.name) < 50 else store_key(table.name * 2)[0][:50]}"
+    return sa.Index(name, *columns)
+
+
+def ensure(conn: sa.Connection, *tables: sa.Table) -> None:
+    """Make those of our own tables that are missing, and complete those that pyspider made."""
+    for table in tables:
+        if not sa.inspect(conn).has_table(table.name):
+            table.create(conn)
+        else:
+            _complete(conn, table)
+
+
+def ensure_tasks(conn: sa.Connection, name: str) -> None:
+    """Make the table of a project's tasks, or complete one that pyspider made."""
+    dialect = conn.dialect.name
+    table = task_table(name, dialect)
+    if sa.inspect(conn).has_table(name):
+        _complete(conn, table)
+    else:
+        conn.execute(CreateTable(task_table(name, dialect, create=True)))
+    index = _due_index(table, dialect)
+    if index.name not in {found["name"] for found in sa.inspect(conn).get_indexes(name)}:
+        conn.execute(CreateIndex(index))
+
+
+def ensure_results(conn: sa.Connection, name: str) -> None:
+    """Make the table of a project's results, or rebuild one of pyspider's, whose key allows one item a task only."""
+    dialect = conn.dialect.name
+    inspector = sa.inspect(conn)
+    if not inspector.has_table(name):
+        conn.execute(CreateTable(result_table(name, dialect, create=True)))
+        return
+    if "item" in {column["name"] for column in inspector.get_columns(name)}:
+        return
+    rebuilt, replaced = (result_table(own, dialect, create=True) for own in ("lite-rebuilt", "lite-replaced"))
+    for left_over in (rebuilt, replaced):
+        conn.execute(DropTable(left_over, if_exists=True))
+    conn.execute(CreateTable(rebuilt))
+    names = ["taskid", "url", "result", "updatetime"]
+    old = sa.table(sa.quoted_name(name, quote=True), *(sa.column(column) for column in names))
+    conn.execute(rebuilt.insert().from_select(names, sa.select(*old.c).order_by(old.c.updatetime)))
+    table = result_table(name, dialect)
+    _rekey(conn, result_table(rebuilt.name, dialect))
+    _rename(conn, (table, replaced), (rebuilt, table))
+    conn.execute(DropTable(replaced))
+
+
+def _complete(conn: sa.Connection, table: sa.Table) -> None:
+    """Add the columns that a table of pyspider's lacks, and lift its limits (behaviour D34).
+
+    The last column comes last, when all is done: MySQL commits after each step, and a table that has it is not looked at again.
+    """
+    present = {column["name"] for column in sa.inspect(conn).get_columns(table.name)}
+    missing = [column for column in table.columns if column.name not in present and column.name != "rowid"]
+    if not missing:
+        return
+    *first, last = (f"ADD COLUMN {_spec(conn, column)}" for column in missing)
+    _alter(conn, table, first)
+    if "taskid" in present:
+        _rekey(conn, table)
+    _alter(conn, table, [last, *_widened(conn, [column for column in table.columns if column.name in present])])
+
+
+def _spec(conn: sa.Connection, column: "sa.Column[Any]") -> str:
+    spec = str(CreateColumn(column).compile(dialect=conn.dialect))
+    return f"{spec} UNIQUE" if column.key == "seq" else spec
+
+
+def _widened(conn: sa.Connection, columns: "list[sa.Column[Any]]") -> list[str]:
+    """Changes that give pyspider's columns our types: any length, any character, ids compared exactly."""
+    own = [column for column in columns if column.key != "seq"]
+    if conn.dialect.name == "mysql":
+        return [f"MODIFY COLUMN {_spec(conn, column)}" for column in own]
+    if conn.dialect.name == "postgresql":
+        quote = conn.dialect.identifier_preparer.quote
+        types = [(quote(column.name), column.type.compile(dialect=conn.dialect)) for column in own]
+        return [f"ALTER COLUMN {name} TYPE {kind}" for name, kind in types]
+    # SQLite stores what it is given, whatever the type
+    return []
+
+
+def _alter(conn: sa.Connection, table: sa.Table, changes: list[str]) -> None:
+    quoted = conn.dialect.identifier_preparer.format_table(table)
+    # a server copies the table once for all changes; SQLite copies nothing, but takes one at a time
+    steps = changes if conn.dialect.name == "sqlite" else [", ".join(changes)] if changes else []
+    for step in steps:
+        conn.exec_driver_sql(f"ALTER TABLE {quoted} {step}")
+
+
+def _rename(conn: sa.Connection, *pairs: tuple[sa.Table, sa.Table]) -> None:
+    """Rename tables, all or none."""
+    quote = conn.dialect.identifier_preparer.format_table
+    quoted = [(quote(table), quote(to)) for table, to in pairs]
+    if conn.dialect.name == "mysql":
+        conn.exec_driver_sql("RENAME TABLE " + ", ".join(f"{table} TO {to}" for table, to in quoted))
+        return
+    for table, to in quoted:
+        conn.exec_driver_sql(f"ALTER TABLE {table} RENAME TO {to}")
+
+
+def _rekey(conn: sa.Connection, table: sa.Table) -> None:
+    """Give rows of pyspider the keys that we look for: `store_key` of ids that are long, not ASCII or not even text."""
+    change = (
+        sa.update(table)
+        .where(table.c.seq == sa.bindparam("at"))
+        .values(taskid=sa.bindparam("new_key"), full_taskid=sa.bindparam("full"))
+    )
+    for rows in _pages(conn, table):
+        wrong = []
+        for seq, taskid in rows:
+            key, full = store_key(str(taskid))
+            if key != taskid:
+                wrong.append({"at": seq, "new_key": key, "full": full})
+        if wrong:
+            conn.execute(change, wrong)
+
+
+def _pages(conn: sa.Connection, table: sa.Table, size: int = 5000) -> "Iterator[list[tuple[int, object]]]":
+    after = -1
+    page = sa.select(table.c.seq, table.c.taskid).where(table.c.seq > sa.bindparam("after")).order_by(table.c.seq)
+    while rows := [(seq, taskid) for seq, taskid in conn.execute(page.limit(size), {"after": after})]:
+        yield rows
+        after = rows[-1][0]

@@ -1,0 +1,180 @@
+"""What the scheduler writes in one transaction of the taskdb (`TaskTx` of the contract)."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from pyspider_lite.codec import from_json, to_json
+from pyspider_lite.database import task_rows
+from pyspider_lite.database.base import NewRow
+from pyspider_lite.database.dialect import insert_missing, key_in, upsert
+from pyspider_lite.database.engine import Database
+from pyspider_lite.database.names import store_key
+from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, PROJECT_STATE
+from pyspider_lite.errors import DataError, UnstorableValue
+from pyspider_lite.models import (
+    Control,
+    DeadLetter,
+    NewTask,
+    ProjectState,
+    TaskEnd,
+    TaskRestart,
+    TaskState,
+)
+
+_STATE_FIELDS = tuple(field.name for field in msgspec.structs.fields(ProjectState))
+_STATE_COLUMNS = tuple(PROJECT_STATE.c[name] for name in _STATE_FIELDS)
+_CONTROL_COLUMNS = ("id", "full_id", "project", "kind", "generation", "task", "created")
+_LETTER_FIELDS = tuple(field.name for field in msgspec.structs.fields(DeadLetter))
+
+
+class OwnStatements:
+    """The statements over our own tables beside the tasks."""
+
+    def __init__(self, dialect: str) -> None:
+        c = CONTROL.c
+        self.control_ids = sa.select(sa.func.coalesce(c.full_id, c.id)).where(key_in(c.id))
+        self.controls = (
+            sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.task, c.created, c.seq)
+            .where(c.seq > sa.bindparam("after"))
+            .order_by(c.seq)
+            .limit(sa.bindparam("limit"))
+        )
+        self.add_control = insert_missing(dialect, CONTROL, ["id"], _CONTROL_COLUMNS)
+        self.delete_controls = sa.delete(CONTROL).where(key_in(c.id))
+        self.all_states = sa.select(*_STATE_COLUMNS)
+        self.states = self.all_states.where(key_in(PROJECT_STATE.c.project))
+        self.put_state = upsert(dialect, PROJECT_STATE, ["project"], _STATE_FIELDS)
+        self.add_letter = sa.insert(DEAD_LETTER).values({name: sa.bindparam(name) for name in _LETTER_FIELDS}).inline()
+        letters = DEAD_LETTER.c
+        self.letters = (
+            sa.select(*(letters[name] for name in _LETTER_FIELDS))
+            .order_by(letters.seq.desc())
+            .limit(sa.bindparam("limit"))
+        )
+
+
+def project_state(row: Sequence[Any]) -> ProjectState:
+    """A row of `OwnStatements.states`."""
+    fields = dict(zip(_STATE_FIELDS, row, strict=True))
+    fields["armed"] = bool(fields["armed"])
+    return ProjectState(**fields)
+
+
+def control(row: Sequence[Any]) -> Control:
+    """A row of `OwnStatements.controls`."""
+    control_id, project, kind, generation, task, created, seq = row
+    return Control(
+        id=control_id,
+        project=project,
+        kind=kind,
+        generation=generation,
+        task=msgspec.convert(from_json(task), NewTask),
+        created=created,
+        seq=seq,
+    )
+
+
+def dead_letter(row: Sequence[Any]) -> DeadLetter:
+    """A row of `OwnStatements.letters`."""
+    return DeadLetter(**dict(zip(_LETTER_FIELDS, row, strict=True)))
+
+
+def _control_row(row: Control) -> dict[str, Any]:
+    key, full = store_key(row.id)
+    try:
+        task = to_json(row.task)
+    except UnstorableValue as error:
+        raise DataError(f"control {row.id[:100]!a} of {row.project}: {error}") from error
+    return {
+        "id": key,
+        "full_id": full,
+        "project": row.project,
+        "kind": str(row.kind),
+        "generation": row.generation,
+        "task": task,
+        "created": row.created,
+    }
+
+
+class SqlTaskTx:
+    """See `TaskTx`. Rows are written sorted by key: writers that lock in the same order do not deadlock."""
+
+    def __init__(
+        self,
+        database: Database,
+        conn: sa.Connection,
+        own: OwnStatements,
+        statements: Callable[[str], task_rows.TaskStatements | None],
+    ) -> None:
+        self._database = database
+        self._conn = conn
+        self._own = own
+        self._statements = statements
+
+    def states(self, project: str, taskids: Iterable[str]) -> dict[str, TaskState]:
+        statements = self._statements(project)
+        if statements is None:
+            return {}
+        found = {}
+        for keys in task_rows.chunks(store_key(taskid)[0] for taskid in taskids):
+            for row in self._database.fetch(self._conn, statements.states, {"keys": keys}):
+                found[row[0]] = task_rows.state(row)
+        return found
+
+    def insert(self, project: str, rows: Sequence[NewRow]) -> None:
+        columns = [task_rows.insert_row(row) for row in rows]
+        self._write_tasks(project, "insert", columns, "taskid")
+
+    def end(self, project: str, rows: Sequence[TaskEnd]) -> None:
+        self._write_tasks(project, "end", [task_rows.end_row(project, row) for row in rows])
+
+    def restart(self, project: str, rows: Sequence[TaskRestart]) -> None:
+        self._write_tasks(project, "restart", [task_rows.restart_row(row) for row in rows])
+
+    def postpone(self, project: str, rows: Sequence[NewTask]) -> None:
+        # the sort is stable, so of two for one task the later one is written last
+        self._write_tasks(project, "postpone", [task_rows.postpone_row(row) for row in rows])
+
+    def existing_controls(self, ids: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for keys in task_rows.chunks(store_key(control_id)[0] for control_id in ids):
+            found.update(row[0] for row in self._database.fetch(self._conn, self._own.control_ids, {"keys": keys}))
+        return found
+
+    def add_controls(self, rows: Sequence[Control]) -> None:
+        # in the order given: it becomes the order of seq
+        self._write(self._own.add_control, [_control_row(row) for row in rows], "control work")
+
+    def delete_controls(self, ids: Iterable[str]) -> None:
+        for keys in task_rows.chunks(sorted(store_key(control_id)[0] for control_id in ids)):
+            self._database.execute(self._conn, self._own.delete_controls, {"keys": keys})
+
+    def project_states(self, projects: Iterable[str]) -> dict[str, ProjectState]:
+        found = {}
+        for keys in task_rows.chunks(projects):
+            for row in self._database.fetch(self._conn, self._own.states, {"keys": keys}):
+                found[row[0]] = project_state(row)
+        return found
+
+    def put_project_states(self, rows: Sequence[ProjectState]) -> None:
+        ordered = sorted(rows, key=lambda row: row.project)
+        columns = [{name: getattr(row, name) for name in _STATE_FIELDS} | {"armed": int(row.armed)} for row in ordered]
+        self._write(self._own.put_state, columns, "project states")
+
+    def add_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
+        self._write(self._own.add_letter, [msgspec.structs.asdict(row) for row in rows], "dead letters")
+
+    def _write_tasks(self, project: str, name: str, columns: list[dict[str, Any]], key: str = "key") -> None:
+        if not columns:
+            return
+        statements = self._statements(project)
+        if statements is None:
+            raise DataError(f"project {project} has no table in the taskdb; open_project makes it")
+        columns.sort(key=lambda row: str(row[key]))
+        self._write(getattr(statements, name), columns, f"tasks of {project}")
+
+    def _write(self, statement: sa.Executable, columns: list[dict[str, Any]], what: str) -> None:
+        self._database.write_many(self._conn, statement, columns, what)

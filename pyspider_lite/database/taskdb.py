@@ -1,0 +1,192 @@
+"""The taskdb in SQL (`TaskDB` of the contract): tasks in a table a project, and beside them what the scheduler must not lose."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+
+from pyspider_lite.database import schema, task_rows
+from pyspider_lite.database.base import Leader, Refill, TaskTx
+from pyspider_lite.database.dialect import clock
+from pyspider_lite.database.engine import Database
+from pyspider_lite.database.names import store_key
+from pyspider_lite.database.project_tables import ProjectTables
+from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, LEADER, PROJECT_STATE
+from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, control, dead_letter, project_state
+from pyspider_lite.database.url import Target
+from pyspider_lite.errors import LostLeadership
+from pyspider_lite.models import Control, DeadLetter, DueKey, ProjectState, Task
+
+_NEVER = 2**62
+
+
+def _prepare(conn: sa.Connection) -> None:
+    schema.ensure(conn, LEADER, CONTROL, PROJECT_STATE, DEAD_LETTER)
+    if conn.execute(sa.select(LEADER.c.id)).first() is None:
+        # epoch 0 is nobody: so there is always a row to lock
+        conn.execute(sa.insert(LEADER).values(id=1, epoch=0, holder="", until=0.0, rpc=""))
+
+
+class SqlTaskDB:
+    """See `TaskDB`."""
+
+    def __init__(self, target: Target, database: Database | None = None) -> None:
+        self._target = target
+        # a commit that a power cut takes back is a page fetched again, and a sync costs more than a page
+        self._database = database or Database(target, _prepare, durable=False)
+        self._dialect = self._database.dialect
+        self._own = OwnStatements(self._dialect)
+        self._statements: dict[str, task_rows.TaskStatements] = {}
+        self._tables = ProjectTables(self._database, target.prefix, self._complete)
+        self._clock = sa.select(clock(self._dialect))
+        self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
+
+    @contextmanager
+    def begin(self, epoch: int | None) -> Iterator[TaskTx]:
+        with self._database.write() as conn:
+            leader = self._database.fetch(conn, self._lock_leader)[0]
+            if epoch is not None and leader.epoch != epoch:
+                raise LostLeadership(
+                    f"{leader.holder or 'nobody'} leads with epoch {leader.epoch}, not we with {epoch}"
+                )
+            yield SqlTaskTx(self._database, conn, self._own, self._of)
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    def open_project(self, project: str) -> None:
+        self._tables.open(project)
+
+    def projects(self) -> set[str]:
+        return self._tables.projects()
+
+    def drop_project(self, project: str) -> None:
+        with self._database.write() as conn:
+            self._tables.drop(conn, project)
+            for table in (CONTROL, PROJECT_STATE, DEAD_LETTER):
+                conn.execute(sa.delete(table).where(table.c.project == project))
+
+    def _complete(self, conn: sa.Connection, project: str) -> None:
+        """Make or complete a project's table; ACTIVE rows that pyspider wrote get their due time and priority."""
+        schema.ensure_tasks(conn, self._tables.name(project))
+        statements = self._made(project)
+        for priority in list(self._priorities(conn, statements)):
+            at = {"priority": priority}
+            while rows := self._database.fetch(conn, statements.without_due, at):
+                filled = [task_rows.fill_row(taskid, schedule) for taskid, schedule in rows]
+                self._database.write_many(conn, statements.fill, filled, f"tasks of {project}")
+
+    def _made(self, project: str) -> task_rows.TaskStatements:
+        if project not in self._statements:
+            self._statements[project] = task_rows.TaskStatements(self._tables.name(project), self._dialect)
+        return self._statements[project]
+
+    def _of(self, project: str) -> task_rows.TaskStatements | None:
+        """The statements of a project, None if it has no table."""
+        return self._made(project) if self._tables.is_open(project) else None
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def get(self, project: str, taskids: Iterable[str]) -> list[Task]:
+        def query(conn: sa.Connection) -> list[Task]:
+            pieces = task_rows.chunks(store_key(taskid)[0] for taskid in taskids)
+            found = (self._database.fetch(conn, self._made(project).get, {"keys": keys}) for keys in pieces)
+            return [task_rows.task(row) for rows in found for row in rows]
+
+        return self._tables.read(project, query, [])
+
+    def select(
+        self, project: str, *, status: int | None = None, limit: int = 100, after: int | None = None
+    ) -> list[Task]:
+        def query(conn: sa.Connection) -> list[Task]:
+            statements = self._made(project)
+            newest = statements.newest
+            if status is not None:
+                newest = newest.where(statements.table.c.status == status)
+            rows = self._database.fetch(conn, newest, {"limit": limit, "after": _NEVER if after is None else after})
+            return [task_rows.task(row) for row in rows]
+
+        return self._tables.read(project, query, [])
+
+    def status_count(self, project: str) -> dict[int, int]:
+        def query(conn: sa.Connection) -> dict[int, int]:
+            return dict(map(tuple, self._database.fetch(conn, self._made(project).count)))
+
+        return self._tables.read(project, query, {})
+
+    def refill(self, project: str, now: float, limit: int) -> Refill:
+        def query(conn: sa.Connection) -> Refill:
+            keys: list[DueKey] = []
+            waiting: list[float] = []
+            statements = self._made(project)
+            for priority in self._priorities(conn, statements):
+                at = {"priority": priority, "now": now}
+                if len(keys) < limit:
+                    rows = self._database.fetch(conn, statements.due, {**at, "limit": limit - len(keys)})
+                    keys.extend(DueKey(taskid=row[0], priority=priority, due=row[1], seq=row[2]) for row in rows)
+                waiting.extend(row[0] for row in self._database.fetch(conn, statements.next_due, at))
+            return Refill(keys=keys, next_due=min(waiting, default=None))
+
+        return self._tables.read(project, query, Refill(keys=[], next_due=None))
+
+    def _priorities(self, conn: sa.Connection, statements: task_rows.TaskStatements) -> Iterator[int]:
+        """The priorities that ACTIVE tasks have, the largest first: one look into the index each."""
+        rows = self._database.fetch(conn, statements.top_priority)
+        while rows:
+            priority: int = rows[0][0]
+            yield priority
+            rows = self._database.fetch(conn, statements.next_priority, {"priority": priority})
+
+    # --- beside the tasks -----------------------------------------------------------------------------------------
+
+    def controls(self, after: int, limit: int) -> list[Control]:
+        with self._database.read() as conn:
+            rows = self._database.fetch(conn, self._own.controls, {"after": after, "limit": limit})
+            return [control(row) for row in rows]
+
+    def project_states(self) -> dict[str, ProjectState]:
+        with self._database.read() as conn:
+            return {row[0]: project_state(row) for row in self._database.fetch(conn, self._own.all_states)}
+
+    def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        with self._database.read() as conn:
+            return [dead_letter(row) for row in self._database.fetch(conn, self._own.letters, {"limit": limit})]
+
+    def time(self) -> float:
+        with self._database.read() as conn:
+            return float(self._database.fetch(conn, self._clock)[0][0])
+
+    # --- the leader row -------------------------------------------------------------------------------------------
+
+    def leader(self) -> Leader | None:
+        columns = (LEADER.c.epoch, LEADER.c.holder, LEADER.c.until, LEADER.c.rpc)
+        with self._database.read() as conn:
+            epoch, holder, until, rpc = self._database.fetch(conn, sa.select(*columns))[0]
+        return Leader(epoch=epoch, holder=holder, until=until, rpc=rpc) if epoch else None
+
+    def lead(self, holder: str, term: float, rpc: str) -> int | None:
+        with self._database.write() as conn:
+            leader = self._database.fetch(conn, self._lock_leader)[0]
+            now = self._database.fetch(conn, self._clock)[0][0]
+            if leader.until > now and leader.holder != holder:
+                return None
+            epoch: int = leader.epoch + 1
+            conn.execute(sa.update(LEADER).values(epoch=epoch, holder=holder, until=now + term, rpc=rpc))
+            return epoch
+
+    def renew(self, epoch: int, term: float) -> bool:
+        return self._set_until(epoch, clock(self._dialect) + term)
+
+    def resign(self, epoch: int) -> None:
+        self._set_until(epoch, sa.literal(0.0))
+
+    def _set_until(self, epoch: int, until: sa.ColumnElement[float]) -> bool:
+        with self._database.write() as conn:
+            return conn.execute(sa.update(LEADER).where(LEADER.c.epoch == epoch).values(until=until)).rowcount == 1
+
+    def copy(self) -> "SqlTaskDB":
+        copy = SqlTaskDB(self._target, self._database.copy())
+        copy._tables.inherit(self._tables)
+        return copy
+
+    def close(self) -> None:
+        self._database.close()

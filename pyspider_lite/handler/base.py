@@ -1,0 +1,227 @@
+"""`BaseHandler`: what users' scripts subclass (behaviour sections 2.1 to 2.7).
+
+The processor's child makes one instance for each version of a script and calls `_run_task` for each page. Everything in here
+works without ``__init__`` having run: scripts define their own and do not call it.
+"""
+
+import logging
+from collections.abc import Iterable
+from pprint import pprint
+from typing import Any, ClassVar
+
+from pyspider_lite import codec
+from pyspider_lite.errors import UnstorableValue
+from pyspider_lite.handler import crawl, curl, decorators
+from pyspider_lite.handler import run as running
+from pyspider_lite.handler.decorators import not_send_status
+from pyspider_lite.handler.run import KeyedItem, Outcome
+from pyspider_lite.handler.url import md5string
+from pyspider_lite.models import Message
+from pyspider_lite.response import Response
+
+
+class BaseHandler:
+    """A crawler. Subclass it, define ``on_start`` and callbacks, and call ``self.crawl`` in them."""
+
+    #: default options for all tasks of the project
+    crawl_config: ClassVar[dict[str, Any]] = {}
+    #: seconds to wait before the n-th retry, ``{0: 30, 1: 3600, "": 86400}``, or one number for all
+    retry_delay: ClassVar[Any] = {}
+
+    #: set by whoever loads the script
+    project_name: str = ""
+    project: dict[str, Any] = {}
+    logger: logging.Logger = logging.getLogger("pyspider_lite.script")
+    __env__: dict[str, Any] = {}
+
+    #: during a run only (behaviour H11)
+    task: dict[str, Any] | None = None
+    response: Response | None = None
+    #: kept with the task between its runs (behaviour H60)
+    save: Any = None
+
+    _run: running.Run | None = None
+
+    # --- what scripts call ----------------------------------------------------------------------------------------------
+
+    def crawl(self, url: Any, **options: Any) -> Any:
+        """Enter a URL (or each of several, or a ``curl`` command) as a task. Returns the task dict, or a list of them.
+
+        None is ignored, as ``each.attr.href`` of an element without one is (behaviour H40). Options: behaviour H50 to H56;
+        an unknown one is a TypeError. Outside a callback the task is returned and goes nowhere.
+        """
+        if isinstance(url, bytes):
+            url = url.decode()
+        if isinstance(url, str):
+            if not url.startswith("curl "):
+                return self._crawl(url, options)
+            arguments = curl.curl_to_arguments(url)
+            url = arguments.pop("urls")
+            options = {**arguments, **options}
+        if not isinstance(url, Iterable):
+            self.logger.debug("crawl(%r): not a URL, ignored", url)
+            return None
+        return [self._crawl(each, dict(options)) for each in url]
+
+    def item(self, key: str, value: Any) -> KeyedItem:
+        """A result under a key of its own: ``yield self.item(sku, {...})``. A later run replaces the item of the same key."""
+        if self._run is None:
+            return KeyedItem(str(key), value)
+        return self._run.keyed(key, value)
+
+    def send_message(self, project: str, msg: Any, url: str = "data:,on_message") -> None:
+        """Have ``on_message`` of another project (or this one) called with ``msg``; a url of its own per message keeps its
+        results apart (behaviour H61)."""
+        try:
+            msg = codec.from_json(codec.to_json(msg))
+        except UnstorableValue as error:
+            raise UnstorableValue(f"send_message: message{str(error).removeprefix('$')}") from None
+        if self._run is not None:
+            self._run.outcome.messages.append(Message(project, msg, url))
+
+    def is_debugger(self) -> Any:
+        """Whether this runs in the debugger of the web UI."""
+        return self.__env__.get("debugger")
+
+    # --- what scripts override ------------------------------------------------------------------------------------------
+
+    def get_taskid(self, task: dict[str, Any]) -> str:
+        """The identity of a task; the MD5 of its URL unless overridden (behaviour H43)."""
+        return md5string(task["url"])
+
+    def on_message(self, project: str, msg: Any) -> Any:
+        """Called for each message from ``project``; what it returns is a result."""
+
+    def on_result(self, result: Any) -> Any:
+        """Store what a callback returned or yielded, unless it is falsy (behaviour H24).
+
+        An override is called for each item with ``(result[, response[, task]])`` and stores by calling this one.
+        """
+        if not result or self._run is None:
+            return
+        if self.is_debugger():
+            pprint(result)
+        self._run.store(result)
+
+    def on_finished(self, response: Response, task: dict[str, Any]) -> Any:
+        """Called when no task of the project waits any more (behaviour H62)."""
+
+    # --- what the class says about itself -------------------------------------------------------------------------------
+
+    @classmethod
+    def cron_jobs(cls) -> list[tuple[str, int]]:
+        """Name and interval in seconds of each ``@every`` method, inherited ones too."""
+        return decorators.cron_jobs(cls)
+
+    @classmethod
+    def min_tick(cls) -> int:
+        """Seconds between the ticks the cron jobs need, 0 without jobs."""
+        return decorators.min_tick(cls)
+
+    # --- callbacks of the system ----------------------------------------------------------------------------------------
+
+    @not_send_status
+    def _on_cronjob(self, response: Response, task: dict[str, Any]) -> None:
+        """Run the jobs whose interval divides the tick; what they return is thrown away (behaviour H34)."""
+        tick = response.save.get("tick") if isinstance(response.save, dict) else None
+        if tick is None:
+            return
+        for name, interval in self.cron_jobs():
+            if tick % interval == 0:
+                running.deliver(running.call(getattr(self, name), response, task), _thrown_away)
+
+    @not_send_status
+    def _on_message(self, response: Response) -> Any:
+        project, msg = response.save
+        return self.on_message(project, msg)
+
+    def _on_get_info(self) -> None:
+        """Tell the scheduler what the script says about its project (behaviour H63)."""
+        retry_delay = self.retry_delay
+        info = {
+            "min_tick": self.min_tick(),
+            "retry_delay": retry_delay if isinstance(retry_delay, dict) else {"": retry_delay},
+            "crawl_config": self.crawl_config,
+            "cron": [interval for _, interval in self.cron_jobs()],
+        }
+        try:
+            plain = codec.from_json(codec.to_json(info))
+        except UnstorableValue as error:
+            raise UnstorableValue(str(error).removeprefix("$.")) from None
+        if self._run is not None:
+            self._run.outcome.info = plain
+
+    # --- one run --------------------------------------------------------------------------------------------------------
+
+    def _run_task(self, task: dict[str, Any], response: Response) -> Outcome:
+        """Run the callback of ``task``. Nothing escapes: SystemExit, KeyboardInterrupt and RecursionError fail the run (X-P4).
+
+        The caller sets time and memory limits around this; an exception it raises in here is the run's exception.
+        """
+        run = self._run = running.Run()
+        stored = (task.get("track") or {}).get("save")
+        before = codec.to_json(stored) if stored else "{}"
+        self.task, self.response, self.save = task, response, {} if stored is None else stored
+        try:
+            self._call_back(run, task, response)
+        except BaseException as error:
+            run.fail(error)
+        try:
+            run.outcome.save = codec.from_json(codec.to_json(self.save)) if self.save else self.save
+        except UnstorableValue as error:
+            run.fail(UnstorableValue(f"self.save{str(error).removeprefix('$')}"))
+            run.outcome.save = codec.from_json(before)
+        finally:
+            self.task = self.response = self.save = self._run = None
+        return run.finish()
+
+    def _call_back(self, run: running.Run, task: dict[str, Any], response: Response) -> None:
+        function = self._method((task.get("process") or {}).get("callback") or "__call__")
+        run.outcome.no_status = getattr(function, "_not_send_status", False)
+
+        def emit(item_id: str, value: Any) -> Any:
+            return running.call(self.on_result, run.begin_item(item_id, value), response, task)
+
+        result = None
+        if getattr(function, "_catch_status_code_error", False):
+            result = running.call(function, response, task)
+        elif response.status_code != 304:
+            response.raise_for_status()
+            result = running.call(function, response, task)
+        count = running.deliver(result, emit)
+        for item in run.left_over():
+            running.deliver(item, emit)
+        run.show(result if count is None else f"{count} items")
+
+    def _method(self, name: Any) -> Any:
+        if not isinstance(name, str) or not hasattr(self, name):
+            raise NotImplementedError(f"self.{name}() not implemented!")
+        return getattr(self, name)
+
+    def _crawl(self, url: str, options: dict[str, Any]) -> dict[str, Any]:
+        crawl.merge(options, getattr(self._callback(options), "_config", {}))
+        taskid = options.pop("taskid", None)
+        task = crawl.make_task(self.project_name, url, options)
+        crawl.join_schedule(task["schedule"], self.crawl_config)
+        if self.is_debugger():
+            crawl.join_fetch(task, self.crawl_config)
+        task["taskid"] = str(taskid or self.get_taskid(task))
+        submission = crawl.submission(task)
+        if self._run is not None:
+            self._run.follow(submission)
+        return task
+
+    def _callback(self, options: dict[str, Any]) -> Any:
+        """The method meant by the callback option, which becomes its name (behaviour H44)."""
+        callback = options.get("callback")
+        if not callback:
+            return None
+        if not callable(callback):
+            return self._method(callback)
+        options["callback"] = callback.__name__
+        # of a plain function or a lambda: AttributeError
+        return callback if callback.__self__ is self else self._method(callback.__name__)
+
+
+def _thrown_away(item_id: str, value: Any) -> None:
+    """Takes the results of cron jobs."""

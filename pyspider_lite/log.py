@@ -1,0 +1,70 @@
+"""How log lines look and where they go. Called once a process, by bootstrap and by the command line.
+
+Our own lines keep pyspider's format (behaviour C7). Passwords in URLs are masked in whatever is logged, by the formatter.
+"""
+
+import logging
+import logging.config
+import re
+import sys
+import time
+from typing import TextIO
+
+from pyspider_lite.errors import ConfigError
+
+#: user:password@ of a URL; host:8080/@name is none. A password may hold any character, the last @ ends it.
+_CREDENTIALS = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^\s:/@'\"]*):(?!\d{1,5}(?:[/?#\s]|$))[^\s'\"]*@")
+_COLOURS = {"D": "34", "I": "32", "W": "33", "E": "31", "C": "35"}
+#: libraries that tell each step at INFO
+_TALKATIVE = ("amqp", "kombu", "urllib3", "asyncio")
+
+
+def mask_url(text: str) -> str:
+    """``text`` with the passwords of all URLs in it replaced by ***."""
+    if "@" not in text:
+        return text
+    return _CREDENTIALS.sub(r"\g<head>:***@", text)
+
+
+class LogFormatter(logging.Formatter):
+    """``[I 261128 14:05:09 module:12] message``; what follows on further lines is indented by four spaces (behaviour C7)."""
+
+    def __init__(self, color: bool | None = None, *args: object, **kwargs: object) -> None:
+        super().__init__()
+        self._colour = sys.stderr.isatty() if color is None else color
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text, passwords masked."""
+        level = record.levelname[:1]
+        stamp = time.strftime("%y%m%d %H:%M:%S", time.localtime(record.created))
+        head = f"[{level} {stamp} {record.module}:{record.lineno}]"
+        if self._colour:
+            head = f"\033[{_COLOURS.get(level, '0')}m{head}\033[0m"
+        try:
+            text = record.getMessage()
+        except Exception as error:  # a wrong format string must not lose the line
+            text = f"{record.msg!r} {record.args!r} ({error})"
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            text = f"{text.rstrip()}\n{record.exc_text}"
+        return mask_url(f"{head} {text}".rstrip().replace("\n", "\n    "))
+
+
+def setup(config_file: str = "", *, debug: bool = False, quiet: bool = False, stream: TextIO | None = None) -> None:
+    """Log to stderr: INFO and above; with ``debug`` everything, with ``quiet`` from WARNING. ``config_file`` is an ini of
+    logging.config.fileConfig that decides instead (behaviour C6); raises ConfigError if it is not usable."""
+    if config_file:
+        try:
+            logging.config.fileConfig(config_file, disable_existing_loggers=False)
+        except Exception as error:  # fileConfig raises whatever its classes do
+            raise ConfigError(f"{config_file}: not usable as logging configuration: {error!r}") from error
+        return
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(LogFormatter(color=(stream or sys.stderr).isatty()))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING if quiet else logging.DEBUG if debug else logging.INFO)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)
+    logging.captureWarnings(True)

@@ -1,0 +1,130 @@
+"""One connection to a queue that comes back: what the threads of `consumer` and `heartbeat` have in common."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from pyspider_lite.errors import MessageTooLarge, QueueError, QueueFull
+from pyspider_lite.message_queue.base import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+Connect = Callable[[], MessageQueue]
+
+#: seconds that one get or put may wait: a thread that is to stop hears of it that often
+PATIENCE = 1.0
+#: a queue that is full for this long is worth a line in the log
+_FULL_IS_NEWS = 10.0
+
+
+class Backoff:
+    """Seconds to wait between tries: doubling from ``first`` up to ``cap``, with jitter, so that a hundred workers do not come at once."""
+
+    def __init__(self, first: float = 0.1, cap: float = 5.0) -> None:
+        self._first = first
+        self._cap = cap
+        self._next = first
+
+    def next(self) -> float:
+        """The wait before the next try, 50 to 100 % of the present step."""
+        step, self._next = self._next, min(self._next * 2, self._cap)
+        return step * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """A try went well."""
+        self._next = self._first
+
+
+class Connection:
+    """One queue that is opened when needed, by one thread, and comes back for ever. An outage is logged once, and its end once."""
+
+    def __init__(self, connect: Connect, label: str) -> None:
+        self._connect = connect
+        self._label = label
+        self._queue: MessageQueue | None = None
+        self._backoff = Backoff()
+        self._ending = threading.Event()
+        self._end: float | None = None
+        #: Unix time since which the queue cannot be reached; None when it can
+        self.waiting_since: float | None = None
+
+    def call(self, work: Callable[[MessageQueue], R]) -> R | None:
+        """What ``work`` gives; None when the queue could not be reached, after a wait. QueueFull and MessageTooLarge pass through."""
+        try:
+            if self._queue is None:
+                self._queue = self._connect()
+            value = work(self._queue)
+        except (QueueFull, MessageTooLarge):
+            self._is_there()
+            raise
+        except Exception as error:
+            self._is_away(error)
+            return None
+        self._is_there()
+        return value
+
+    def put(self, body: bytes) -> bool:
+        """Append ``body``, trying for ever; False only when `end` set a deadline and it passed. Raises MessageTooLarge."""
+        full_since: float | None = None
+        while not self.expired():
+            try:
+                if self.call(partial(_put, body, self._patience())):
+                    return True
+            except QueueFull:
+                now = time.monotonic()
+                if full_since is None:
+                    full_since = now - PATIENCE
+                elif full_since <= now - _FULL_IS_NEWS:
+                    logger.warning("%s: the queue is full for %d s; waiting for room", self._label, _FULL_IS_NEWS)
+                    full_since = float("inf")
+        return False
+
+    def end(self, timeout: float) -> None:
+        """Give up after ``timeout`` seconds; waits are cut short from now on. From any thread."""
+        self._end = time.monotonic() + timeout
+        self._ending.set()
+
+    def expired(self) -> bool:
+        """The deadline set by `end` has passed."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    def close(self) -> None:
+        """Close the queue, if it is open; the next call opens it again."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
+
+    def _patience(self) -> float:
+        return PATIENCE if self._end is None else max(0.0, min(PATIENCE, self._end - time.monotonic()))
+
+    def _is_there(self) -> None:
+        self._backoff.reset()
+        if self.waiting_since is not None:
+            logger.info("%s: the queue is back after %.1f s", self._label, time.time() - self.waiting_since)
+            self.waiting_since = None
+
+    def _is_away(self, error: Exception) -> None:
+        self.close()
+        if self.waiting_since is None:
+            self.waiting_since = time.time()
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.waiting_since))
+            expected = isinstance(error, QueueError)
+            logger.warning(
+                "waiting for %s since %s: %s", self._label, stamp, error, exc_info=None if expected else error
+            )
+        delay = self._backoff.next()
+        if self._end is None:
+            self._ending.wait(delay)
+        else:
+            time.sleep(min(delay, 0.05))
+
+
+def _put(body: bytes, timeout: float, queue: MessageQueue) -> bool:
+    queue.put(body, timeout)
+    return True

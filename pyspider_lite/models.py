@@ -1,0 +1,488 @@
+"""The values that travel between the processes and into the databases; no behaviour beyond names and defaults.
+
+Tasks keep pyspider's shape (behaviour S1 to S6): ``schedule``, ``fetch`` and ``process`` are open dicts, because a key that
+is absent means something else than one that is null. Everything of ours around them is typed. All structs are frozen:
+a changed value is a new value.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from msgspec import Raw, Struct, field
+
+
+class TaskStatus(IntEnum):
+    """The state of a task row (behaviour S2)."""
+
+    ACTIVE = 1
+    SUCCESS = 2
+    FAILED = 3
+    BAD = 4
+
+
+class ProjectStatus(StrEnum):
+    """The states a user sets (behaviour S8). Only DEBUG and RUNNING are worked on."""
+
+    TODO = "TODO"
+    STOP = "STOP"
+    CHECKING = "CHECKING"
+    DEBUG = "DEBUG"
+    RUNNING = "RUNNING"
+
+
+ACTIVE_PROJECT = frozenset({ProjectStatus.DEBUG, ProjectStatus.RUNNING})
+
+
+class QueueName(StrEnum):
+    """The queues between the roles (behaviour Q2), and ours for the scheduler's control work."""
+
+    NEW_TASKS = "newtask_queue"
+    STATUS = "status_queue"
+    TO_FETCHER = "scheduler2fetcher"
+    TO_PROCESSOR = "fetcher2processor"
+    CONTROL = "scheduler2processor"
+    RESULTS = "processor2result"
+
+
+class Role(StrEnum):
+    """The daemons."""
+
+    SCHEDULER = "scheduler"
+    FETCHER = "fetcher"
+    PROCESSOR = "processor"
+    RESULT_WORKER = "result_worker"
+
+
+#: the run number of control work, which has no task row to count in
+CONTROL_RUN = -1
+
+#: One run of one task: project, taskid, run. For control work the taskid is the control row's id and the run is -1.
+RunKey = tuple[str, str, int]
+
+
+# --- projects -----------------------------------------------------------------------------------------------------------
+
+
+class Project(Struct, frozen=True, kw_only=True):
+    """A row of the projectdb (behaviour S7)."""
+
+    name: str
+    group: str | None = None
+    status: str = ProjectStatus.TODO
+    script: str = ""
+    comments: str | None = None
+    #: tasks a second and bucket size; ``inf`` stands for unlimited, 0 for never
+    rate: float = 1.0
+    burst: float = 3.0
+    updatetime: float = 0.0
+    #: random, made with the row: tells a project from an earlier one of the same name; "" in rows made by pyspider
+    generation: str = ""
+
+
+class ProjectHead(Struct, frozen=True, kw_only=True):
+    """A row of the projectdb without its script: what the scheduler looks at to see what changed."""
+
+    name: str
+    group: str | None
+    status: str
+    rate: float
+    burst: float
+    updatetime: float
+    generation: str
+
+
+class ProjectState(Struct, frozen=True, kw_only=True):
+    """A row of the taskdb beside a project's tasks: counts, kept in the transactions that change them."""
+
+    project: str
+    generation: str = ""
+    active: int = 0
+    success: int = 0
+    failed: int = 0
+    bad: int = 0
+    #: of the active ones: those with auto_recrawl, which never end by themselves
+    periodic: int = 0
+    #: number of the crawl going on; on_finished is entered once for each (behaviour S50)
+    crawl: int = 0
+    #: something was entered since the last on_finished
+    armed: bool = False
+    #: the last cron tick given out, Unix seconds
+    last_tick: int = 0
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------------
+
+
+class NewTask(Struct, frozen=True, omit_defaults=True):
+    """A submission (behaviour S5): from a callback, a feeder or a command."""
+
+    taskid: str
+    project: str
+    url: str
+    schedule: dict[str, Any] = {}
+    fetch: dict[str, Any] = {}
+    process: dict[str, Any] = {}
+    #: generation of the project that the sender knew; "" if it knew none
+    generation: str = ""
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """A whole task row (behaviour S1) with our columns (design, section 9)."""
+
+    taskid: str
+    project: str
+    url: str
+    status: int = TaskStatus.ACTIVE
+    schedule: dict[str, Any] = {}
+    fetch: dict[str, Any] = {}
+    process: dict[str, Any] = {}
+    track: dict[str, Any] = {}
+    lastcrawltime: float | None = None
+    updatetime: float = 0.0
+    #: order of arrival
+    seq: int = 0
+    #: Unix time from which it may run; None when it is not waiting to run
+    due: float | None = None
+    priority: int = 0
+    #: raised by every commit that ends or restarts a run
+    run: int = 0
+    #: a restart asked for while a run was in flight; the commit that ends the run applies it
+    pending: NewTask | None = None
+    #: the next fetch must not send validators (forced or itag changed)
+    unconditional: bool = False
+
+
+class TaskState(Struct, frozen=True, kw_only=True):
+    """The columns of a task row that decisions are made from."""
+
+    taskid: str
+    status: int
+    schedule: dict[str, Any]
+    lastcrawltime: float | None
+    due: float | None
+    priority: int
+    run: int
+    seq: int
+    pending: NewTask | None = None
+    unconditional: bool = False
+
+
+class DueKey(Struct, frozen=True, kw_only=True):
+    """What the frontier holds of a task that is due."""
+
+    taskid: str
+    priority: int
+    due: float
+    seq: int
+
+
+class TaskEnd(Struct, frozen=True, kw_only=True):
+    """How a run ends: the columns written by the commit that applies its report (or cancels it: then track is None)."""
+
+    taskid: str
+    status: int
+    schedule: dict[str, Any]
+    due: float | None
+    priority: int
+    run: int
+    updatetime: float
+    lastcrawltime: float | None
+    #: None leaves the stored track
+    track: dict[str, Any] | None
+    unconditional: bool = False
+
+
+class TaskRestart(Struct, frozen=True, kw_only=True):
+    """A stored task starts anew (behaviour S19): url, schedule, fetch and process are replaced, it is ACTIVE again."""
+
+    task: NewTask
+    due: float
+    priority: int
+    run: int
+    updatetime: float
+    unconditional: bool
+
+
+class ControlKind(StrEnum):
+    """What a control row asks for."""
+
+    INFO = "info"
+    START = "start"
+    CRON = "cron"
+    FINISHED = "finished"
+    MESSAGE = "message"
+    #: not given to a processor: the scheduler itself deletes the project
+    DELETE = "delete"
+
+
+class Control(Struct, frozen=True, kw_only=True):
+    """A row of the control table: work that needs no fetch, entered once, run at least once, deleted by its own report."""
+
+    #: sender + run + index, project + tick, project + crawl ...: entering it twice is entering it once
+    id: str
+    project: str
+    kind: str
+    generation: str = ""
+    #: the task it shows as: taskid, url, process.callback, fetch.save
+    task: NewTask
+    created: float = 0.0
+    seq: int = 0
+
+
+# --- what the queues carry ----------------------------------------------------------------------------------------------
+
+
+class Dispatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of a task as it is given out (behaviour S6): crawl_config is joined, everything a worker needs is inside."""
+
+    taskid: str
+    project: str
+    url: str
+    run: int = 0
+    generation: str = ""
+    #: id of the control row, "" for a task
+    control: str = ""
+    schedule: dict[str, Any] = {}
+    fetch: dict[str, Any] = {}
+    process: dict[str, Any] = {}
+    track: dict[str, Any] = {}
+    status: int = TaskStatus.ACTIVE
+    lastcrawltime: float | None = None
+    group: str | None = None
+    #: md5 of the script this run is meant for
+    project_md5sum: str = ""
+    project_updatetime: float = 0.0
+    #: the project's status is DEBUG
+    debug: bool = False
+    unconditional: bool = False
+
+    @property
+    def key(self) -> RunKey:
+        """How leases, claims and beats name this run."""
+        return (self.project, self.control or self.taskid, self.run)
+
+
+class FetchResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a fetch gave (behaviour F10); a failure is status 599 with ``error`` and ``error_kind``."""
+
+    status_code: int = 599
+    url: str = ""
+    orig_url: str = ""
+    headers: dict[str, str] = {}
+    #: bytes, or str where the fetcher had text already; msgspec refuses a union of the two, msgpack tells them apart
+    content: Any = b""
+    cookies: dict[str, str] = {}
+    #: seconds
+    time: float = 0.0
+    save: Any = None
+    error: str | None = None
+    traceback: str | None = None
+    js_script_result: Any = None
+    #: dns connect tls timeout too-large truncated redirects protocol proxy robots invalid-url refused-address, or None
+    error_kind: str | None = None
+    #: seconds from the start to the end of each phase: dns connect tls first_byte total
+    timings: dict[str, float] = {}
+    #: each hop: status, url, cookies set on it
+    redirects: list[dict[str, Any]] = []
+    #: seconds that a 429 or 503 asked us to wait
+    retry_after: float | None = None
+    #: the proxy used, password masked
+    proxy: str | None = None
+
+
+class Page(Struct, frozen=True, omit_defaults=True):
+    """A fetched task on its way to a processor."""
+
+    task: Dispatch
+    response: FetchResponse
+
+
+class Item(Struct, frozen=True):
+    """One result of a run; ``item`` tells the items of one page apart ("" when it returned a single one)."""
+
+    item: str
+    #: JSON text
+    result: str
+
+
+class Message(Struct, frozen=True):
+    """What ``send_message`` sent (behaviour H61)."""
+
+    project: str
+    message: Any
+    url: str
+
+
+class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"):
+    """All that one run of a callback produced. It is applied whole, or not at all (design, section 4)."""
+
+    project: str
+    taskid: str
+    url: str
+    run: int
+    generation: str = ""
+    control: str = ""
+    ok: bool = True
+    #: {"fetch": {...}, "process": {...}, "save": ...} (behaviour P20 to P22); empty in all parts but the last
+    track: dict[str, Any] = {}
+    follows: list[NewTask] = []
+    messages: list[Message] = []
+    items: list[Item] = []
+    #: given when there are items: what a user's ResultWorker sees as its task
+    task: NewTask | None = None
+    #: numbered from 0; a report that fits is part 0 of 1
+    part: int = 0
+    #: stated by the last part only: how many there are; 0 in the others
+    parts: int = 1
+    #: @not_send_status: close the lease, leave the row as it is
+    no_status: bool = False
+    #: seconds before which it should not be tried again
+    retry_after: float | None = None
+    #: answer to _on_get_info (behaviour H63)
+    info: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> RunKey:
+        """The run it reports on."""
+        return (self.project, self.control or self.taskid, self.run)
+
+
+class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
+    """A worker says every 2 s that it lives, and what it has in hand."""
+
+    #: host + boot nonce
+    worker: str
+    role: str
+    host: str
+    pid: int
+    version: str = ""
+    config_hash: str = ""
+    #: tasks it can have in hand at once
+    pool_size: int = 0
+    #: tasks in hand
+    load: int = 0
+    #: tasks finished since it started
+    progress: int = 0
+    #: batch id -> its runs that are still in hand
+    holds: dict[str, list[RunKey]] = {}
+    #: the run that it executes now
+    running: RunKey | None = None
+    rpc: str = ""
+    #: it leaves and holds nothing any more
+    leaving: bool = False
+
+
+class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="claim"):
+    """A worker took a batch off a queue."""
+
+    worker: str
+    queue: str
+    batch: str
+    runs: list[RunKey] = []
+
+
+class Handover(Struct, frozen=True, kw_only=True, tag="handover"):
+    """A worker put runs that it held onto a queue, as a new batch (sent just before or after the batch itself)."""
+
+    worker: str
+    queue: str
+    batch: str
+    runs: list[RunKey]
+
+
+class Release(Struct, frozen=True, kw_only=True, tag="release"):
+    """A worker gives runs back that it has not started; they are given out again at once."""
+
+    worker: str
+    runs: list[RunKey]
+
+
+class Broken(Struct, frozen=True, kw_only=True, tag="broken"):
+    """A message that could not be read, kept aside with the reason."""
+
+    queue: str
+    reason: str
+    #: at most 64 KiB of it
+    body: bytes
+    worker: str = ""
+    time: float = 0.0
+
+
+class TaskBatch(Struct, frozen=True, kw_only=True, tag="tasks"):
+    """scheduler2fetcher."""
+
+    batch: str
+    epoch: int
+    tasks: list[Dispatch]
+    #: how many processors live: fetchers hold back while more than a few batches a processor wait
+    processors: int = 1
+
+
+class PageBatch(Struct, frozen=True, kw_only=True, tag="pages"):
+    """fetcher2processor and scheduler2processor (there the scheduler made the responses)."""
+
+    batch: str
+    pages: list[Page]
+
+
+class ResultBatch(Struct, frozen=True, kw_only=True, tag="results"):
+    """processor2result: reports that carry items."""
+
+    batch: str
+    reports: list[Report]
+
+
+StatusItem = Beat | Claim | Handover | Release | Report | Broken
+
+
+class StatusBatch(Struct, frozen=True, kw_only=True, tag="status"):
+    """status_queue: whatever one worker had to say, in its order."""
+
+    items: list[StatusItem]
+
+
+class NewTaskBatch(Struct, frozen=True, kw_only=True, tag="new"):
+    """newtask_queue. Tasks stay encoded, so that one bad task does not take the others with it."""
+
+    tasks: list[Raw]
+
+
+# --- results ------------------------------------------------------------------------------------------------------------
+
+
+class TaskResult(Struct, frozen=True, kw_only=True):
+    """The items of one run (or one part of it) for the resultdb."""
+
+    project: str
+    taskid: str
+    url: str
+    run: int
+    generation: str = ""
+    items: list[Item] = field(default_factory=list)
+    #: the last part of a successful run: items of earlier runs are dropped
+    replace: bool = False
+
+
+class ResultRow(Struct, frozen=True, kw_only=True):
+    """One stored item."""
+
+    taskid: str
+    url: str
+    #: JSON text
+    result: str
+    updatetime: float
+    item: str = ""
+    run: int = 0
+    seq: int = 0
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """Something that was given up: kept with its payload and the reason."""
+
+    kind: str
+    queue: str = ""
+    project: str = ""
+    taskid: str = ""
+    reason: str
+    payload: bytes
+    time: float

@@ -1,0 +1,319 @@
+"""`all`: starts one process per role on this machine, holds their queues, keeps them alive and stops them in order.
+
+The parent does nothing else, so that no child can harm the queues: it serves them on a unix socket in the data folder unless
+the settings name a broker. A child gets its settings on a pipe (passwords are on no command line), says on another pipe that it
+is ready, and dies with its parent. Called by the command line; `child_start` is the other side, in the child.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from pyspider_lite import exit_codes
+from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.message_queue.builtin_server import QueueServer
+from pyspider_lite.models import Role
+from pyspider_lite.settings import Settings, queue_socket
+
+logger = logging.getLogger(__name__)
+
+#: who stops first: each finishes what those before it made, and the scheduler writes it all down
+STOP_ORDER = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER, Role.SCHEDULER)
+#: a child is given this much longer than its own drain time before it is killed, seconds
+GRACE = 1.0
+#: seconds before a child that died is started again: the first time at once, then doubled up to the longest
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+#: a child that lived this long starts with a clean slate, seconds
+STEADY = 30.0
+
+_COMMAND = (sys.executable, "-m", "pyspider_lite", "child")
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildStart(Struct, frozen=True, kw_only=True):
+    """What a child is told, as one line of JSON on its standard input."""
+
+    role: Role
+    #: which of its role it is, from 0
+    index: int
+    settings: Settings
+    #: file descriptor on which it says that it is ready
+    ready: int
+    parent: int
+
+
+class _Exited(NamedTuple):
+    child: "_Child"
+    pid: int
+    code: int
+
+
+class _Child:
+    """One process that should live."""
+
+    def __init__(self, role: Role, index: int) -> None:
+        self.role = role
+        self.index = index
+        self.process: subprocess.Popen[bytes] | None = None
+        #: it was ready once: whatever it dies of later, its settings were good
+        self.was_ready = False
+        self.started = 0.0
+        self.wait = 0.0
+        #: when it is to be started again, monotonic; None while it lives
+        self.due: float | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}[{self.index}]"
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None
+
+    def send(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def gone(self) -> None:
+        """The process was waited for."""
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        self.process = None
+
+
+class ProcessManager:
+    """All roles of one machine."""
+
+    def __init__(self, settings: Settings, command: Sequence[str] = _COMMAND) -> None:
+        self._settings = settings
+        self._command = command
+        self._events: queue.SimpleQueue[_Exited | int] = queue.SimpleQueue()
+        counts = settings.all
+        self._children = [
+            _Child(role, index)
+            for role, number in (
+                (Role.SCHEDULER, 1),
+                (Role.RESULT_WORKER, counts.result_worker_num),
+                (Role.PROCESSOR, counts.processor_num),
+                (Role.FETCHER, counts.fetcher_num),
+            )
+            for index in range(number)
+        ]
+
+    def run(self) -> int:
+        """Until a signal comes or a child cannot start: the exit code. The data folder has to exist."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_lock(self._settings.data_path))
+            if not self._settings.message_queue:
+                stack.enter_context(_serve_queues(queue_socket(self._settings.data_path)))
+            stack.enter_context(_signals(self._events))
+            stack.callback(self._kill, self._children)
+            for child in self._children:
+                self._start(child)
+            return self._supervise()
+
+    def _supervise(self) -> int:
+        while True:
+            event = self._next_event()
+            if isinstance(event, int):
+                logger.info("%s: stopping", signal.Signals(event).name)
+                return self._drain(event)
+            if event is not None and (code := self._bury(event)) is not None:
+                self._drain(None)
+                return code
+            for child in self._children:
+                if child.due is not None and child.due <= time.monotonic():
+                    self._start(child)
+
+    def _next_event(self, until: float | None = None) -> _Exited | int | None:
+        """A signal or an exit; None when a child is due or ``until`` (monotonic) has come."""
+        dues = [child.due for child in self._children if child.due is not None]
+        if until is not None:
+            dues = [until]
+        timeout = max(0.0, min(dues) - time.monotonic()) if dues else None
+        with contextlib.suppress(queue.Empty):
+            return self._events.get(timeout=timeout)
+        return None
+
+    def _start(self, child: _Child) -> None:
+        reader, writer = os.pipe()
+        start = ChildStart(
+            role=child.role, index=child.index, settings=self._child_settings(), ready=writer, parent=os.getpid()
+        )
+        child.started, child.due = time.monotonic(), None
+        # a process group of its own: Ctrl-C in a terminal is for the parent, who stops them in order
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, pass_fds=(writer,), process_group=0)
+        os.close(writer)
+        child.process = process
+        threading.Thread(target=self._watch, args=(child, process, reader), name=child.name, daemon=True).start()
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(msgspec.json.encode(start) + b"\n")
+            process.stdin.flush()
+        logger.info("%s started, pid %d", child.name, process.pid)
+
+    def _child_settings(self) -> Settings:
+        """The stages of stopping share the drain time, so each child has its part of it."""
+        return msgspec.structs.replace(
+            self._settings,
+            message_queue=self._settings.queue_url,
+            drain_timeout=self._settings.drain_timeout / len(STOP_ORDER),
+        )
+
+    def _watch(self, child: _Child, process: subprocess.Popen[bytes], reader: int) -> None:
+        with open(reader, "rb", buffering=0) as pipe:
+            if pipe.read(1):
+                child.was_ready = True
+        self._events.put(_Exited(child, process.pid, process.wait()))
+
+    def _bury(self, event: _Exited) -> int | None:
+        """Note that a child is gone, and when it is to come back; an exit code if all is to end with it."""
+        child = event.child
+        child.gone()
+        how = f"ended by {signal.Signals(-event.code).name}" if event.code < 0 else f"ended with exit code {event.code}"
+        if not child.was_ready and event.code in (exit_codes.BAD_CONFIG, exit_codes.REFUSED, exit_codes.INTERNAL):
+            logger.error("%s could not start, see its message above: all others are stopped", child.name)
+            return event.code
+        if time.monotonic() - child.started > STEADY:
+            child.wait = 0.0
+        child.due = time.monotonic() + child.wait
+        logger.warning("%s (pid %d) %s; starting it again in %.1f s", child.name, event.pid, how, child.wait)
+        child.wait = min(LONGEST_WAIT, max(FIRST_WAIT, child.wait * 2))
+        return None
+
+    def _drain(self, number: int | None) -> int:
+        """Stop all children, stage by stage; a second signal stops them hard."""
+        for child in self._children:
+            child.due = None
+        for role in STOP_ORDER:
+            stage = [child for child in self._children if child.role == role]
+            for child in stage:
+                child.send(signal.SIGTERM)
+            second = self._wait_for(stage, time.monotonic() + self._child_settings().drain_timeout + GRACE)
+            if second is not None:
+                self._kill(self._children)
+                return exit_codes.of_signal(second)
+            self._kill(stage)
+        return exit_codes.DONE if number is None else exit_codes.of_signal(number)
+
+    def _wait_for(self, stage: Iterable[_Child], until: float) -> int | None:
+        """Until these are gone or it is time; a signal that came meanwhile."""
+        while any(child.alive for child in stage) and time.monotonic() < until:
+            event = self._next_event(until)
+            if isinstance(event, int):
+                return event
+            if event is not None:
+                event.child.gone()
+        return None
+
+    def _kill(self, children: Iterable[_Child]) -> None:
+        for child in children:
+            if child.process is not None:
+                logger.warning("%s did not end in time: killed", child.name)
+                child.process.kill()
+                child.process.wait()
+                child.gone()
+
+
+def child_start() -> ChildStart:
+    """In the child: what to run. From here on it dies with its parent, and nothing else reads the pipe."""
+    pipe = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(pipe, 65536)
+        if not part:
+            raise ConfigError("child is started by `pyspider_lite all` only")
+        line += part
+    try:
+        start = msgspec.json.decode(line, type=ChildStart)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"child is started by `pyspider_lite all` only: {error}") from error
+    _die_with_parent(start.parent)
+    threading.Thread(target=_await_end_of, args=(pipe,), name="parent-watch", daemon=True).start()
+    return start
+
+
+def say_ready(start: ChildStart) -> None:
+    """In the child: from here on its death is no failure to start."""
+    with contextlib.suppress(OSError):
+        os.write(start.ready, b"\n")
+        os.close(start.ready)
+
+
+def _await_end_of(pipe: int) -> None:
+    """The parent holds the other end, so its end is the end of the pipe."""
+    while os.read(pipe, 1):
+        pass
+    os._exit(exit_codes.REFUSED)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Linux kills us then even if no thread of ours can run; elsewhere the pipe has to do."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that
+        os._exit(exit_codes.REFUSED)
+
+
+@contextlib.contextmanager
+def _lock(data_path: str) -> Iterator[None]:
+    """One `all` a data folder: two would write over each other's queues."""
+    file = os.path.join(data_path, ".lock")
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise RefusedToStart(f"data-path {data_path} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, b"%d\n" % os.getpid())
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 20).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise RefusedToStart(
+            f"data-path {data_path} is in use by another `all`, pid {holder}: stop it, or use another data-path"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _serve_queues(path: str) -> Iterator[None]:
+    server = QueueServer(path)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def _signals(events: "queue.SimpleQueue[_Exited | int]") -> Iterator[None]:
+    """SIGTERM and SIGINT become events, for as long as the block lasts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda received, frame: events.put(received))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,232 @@
+"""The processor's side of its child: start, talk, watch, kill. Used by the processor's thread only.
+
+Whatever ends a child (exit, signal, a broken pipe, the end of its zygote) becomes one exception, `ChildDied`, with the reason
+in words; the next `start` brings another.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from msgspec import Struct, to_builtins
+
+from pyspider_lite.errors import BrokenMessage, PyspiderLiteError
+from pyspider_lite.processor.pipe import Channel, Done, NeedScript, ToParent
+
+#: seconds for a step that takes milliseconds when all is well
+_PATIENCE = 10.0
+#: seconds for the zygote to load its modules, on a busy machine
+_START = 60.0
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(3)); "
+    "from pyspider_lite.processor.zygote import main; main()"
+)
+
+
+class ChildDied(PyspiderLiteError):
+    """The child of the processor is gone."""
+
+    #: it never read what was sent to it last
+    unread: bool = False
+
+
+class ChildOptions(Struct, frozen=True):
+    """What the child needs to know; fixed while the processor lives."""
+
+    #: bytes; the child's data segment may be twice that, as a backstop for what grows faster than it is looked at
+    memory_limit: int = 1 << 30
+    #: prints go into the task's log, else to the real stdout (behaviour C95)
+    capture_stdout: bool = True
+    #: characters kept of what a callback prints and logs
+    log_limit: int = 64 * 1024
+    #: seconds: what `__env__` tells scripts (behaviour P14)
+    process_time_limit: float = 30.0
+
+
+class ChildProcess:
+    """One child at a time, forked by a zygote."""
+
+    def __init__(self, options: ChildOptions) -> None:
+        self._options = options
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._control_lines = b""
+        self._exit: int | None = None
+        self._channel: Channel | None = None
+        self.pid = 0
+
+    @property
+    def alive(self) -> bool:
+        """A child is there, as far as we know."""
+        return self._channel is not None
+
+    def start(self) -> None:
+        """Bring up a child (and the zygote, the first time and after its death). Raises ChildDied."""
+        if self.alive:
+            return
+        if self._zygote is None or self._zygote.poll() is not None:
+            self._start_zygote()
+        assert self._control is not None
+        ours, theirs = socket.socketpair()
+        ours.settimeout(_PATIENCE)
+        try:
+            with theirs:
+                socket.send_fds(self._control, [b"spawn\n"], [theirs.fileno()])
+            number = self._control_line(_START, "pid")
+        except (OSError, EOFError) as error:
+            ours.close()
+            self.close()
+            raise ChildDied(f"no child could be started: {error}") from error
+        # what was said before was about others
+        self._exit = None
+        self.pid = number
+        self._channel = Channel(ours)
+
+    def _start_zygote(self) -> None:
+        self.close()
+        ours, theirs = socket.socketpair()
+        arguments = [str(theirs.fileno()), json.dumps(to_builtins(self._options)), json.dumps(_path())]
+        capture = self._options.capture_stdout
+        with theirs:
+            self._zygote = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, *arguments],
+                pass_fds=[theirs.fileno()],
+                # no signal of the terminal or of the process manager's group reaches it: the processor decides
+                start_new_session=True,
+                stdin=subprocess.DEVNULL if capture else None,
+                stdout=2 if capture else None,
+            )
+        self._control = ours
+        self._control_lines = b""
+
+    def send(self, message: Struct) -> int:
+        """Raises ChildDied."""
+        assert self._channel is not None
+        try:
+            return self._channel.send(message)
+        except OSError as error:
+            died = self._died(str(error))
+            died.unread = True
+            raise died from error
+
+    def receive(self, timeout: float) -> tuple[Done | NeedScript, int] | None:
+        """What the child says and how many bytes that was; None if nothing came within ``timeout`` seconds. Raises ChildDied."""
+        assert self._channel is not None and self._control is not None
+        poller = select.poll()
+        poller.register(self._channel.sock, select.POLLIN)
+        poller.register(self._control, select.POLLIN)
+        wait = 0 if self._control_lines else max(0, round(timeout * 1000))
+        ready = {descriptor for descriptor, _ in poller.poll(wait)}
+        if self._channel.sock.fileno() in ready:
+            try:
+                return self._channel.receive(ToParent)  # type: ignore[arg-type]
+            except (OSError, EOFError) as error:
+                died = self._died(str(error))
+                # a unix socket that is closed with bytes in it is reset
+                died.unread = isinstance(error, ConnectionResetError)
+                raise died from error
+            except BrokenMessage as error:
+                self.kill()
+                raise ChildDied(f"process died: it wrote what cannot be read: {error}") from error
+        if ready or self._control_lines:
+            raise self._died("its zygote says so")
+        return None
+
+    def resident(self) -> int:
+        """Bytes of memory that the child occupies; 0 when unknown."""
+        try:
+            with open(f"/proc/{self.pid}/statm", "rb") as file:
+                return int(file.read().split()[1]) * _PAGE_SIZE
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def kill(self) -> None:
+        """End the child, its process group and its orphans; returns when they are gone."""
+        if self._channel is None:
+            return
+        self._channel.sock.close()
+        self._channel = None
+        assert self._control is not None
+        try:
+            self._control.sendall(b"kill\n")
+            self._control_line(_PATIENCE, "exit")
+        except (OSError, EOFError):
+            self._end_zygote()
+
+    def close(self) -> None:
+        """End the child and the zygote."""
+        if self._control is None:
+            return
+        self.kill()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._zygote is not None:
+            try:
+                self._zygote.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._end_zygote()
+
+    def _end_zygote(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._zygote is not None:
+            self._zygote.kill()
+            self._zygote.wait(_PATIENCE)
+            self._zygote = None
+
+    def _died(self, detail: str) -> ChildDied:
+        """The reason in words, once the zygote has told it; nothing of the child is left afterwards."""
+        try:
+            if self._exit is None:
+                self._control_line(2.0, "exit")
+        except (OSError, EOFError):
+            self.kill()
+        if self._channel is not None:
+            self._channel.sock.close()
+            self._channel = None
+        if self._exit is None:
+            return ChildDied(f"process died: {detail}")
+        if self._exit < 0:
+            return ChildDied(f"process died: signal {_signal_name(-self._exit)}")
+        return ChildDied(f"process died: exit code {self._exit}")
+
+    def _control_line(self, timeout: float, wanted: str) -> int:
+        """The number in the next line of the zygote that begins with ``wanted``."""
+        assert self._control is not None
+        deadline = time.monotonic() + timeout
+        while True:
+            while b"\n" in self._control_lines:
+                line, _, self._control_lines = self._control_lines.partition(b"\n")
+                word, _, number = line.decode().partition(" ")
+                if word == "exit":
+                    self._exit = int(number)
+                if word == wanted:
+                    return int(number)
+            self._control.settimeout(max(0.01, deadline - time.monotonic()))
+            data = self._control.recv(4096)
+            if not data:
+                raise EOFError("the zygote is gone")
+            self._control_lines += data
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+def _path() -> list[str]:
+    """The module search path that scripts had if they ran in this process, with this package on it."""
+    root = str(Path(__file__).resolve().parents[2])
+    return [entry or os.getcwd() for entry in sys.path] + ([] if root in sys.path else [root])

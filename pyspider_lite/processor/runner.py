@@ -1,0 +1,248 @@
+"""Runs one callback and makes its report: time limit, captured output, track (behaviour H22 to H27, P20 to P24).
+
+Used by the child for each page. Whatever the script does, short of ending the process, comes out as a report.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+from pyspider_lite.compat.utils import TimeoutError as CompatTimeoutError
+from pyspider_lite.handler import Outcome
+from pyspider_lite.log import mask_url
+from pyspider_lite.models import Dispatch, NewTask, Page, Report
+from pyspider_lite.processor import report
+from pyspider_lite.processor.captured import CapturedLog
+from pyspider_lite.processor.project_loader import Ask, ProjectLoader
+from pyspider_lite.response import Response
+
+
+class ProcessTimeout(CompatTimeoutError, TimeoutError):
+    """What a callback gets that runs for too long: scripts know it by either name (behaviour H25)."""
+
+
+class TimeLimit:
+    """Raises TimeoutError in the main thread when a callback runs for too long (behaviour H25), generators included (FIX X-P5)."""
+
+    def start(self, seconds: float) -> None:
+        """From now on; 0 is no limit. The handler is set each time, a script may have taken the signal."""
+        if seconds > 0:
+            signal.signal(signal.SIGALRM, self._ring)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Waiting for others is nobody's fault, and must not be broken off half-way."""
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            yield
+        finally:
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, left)
+
+    @staticmethod
+    def _ring(number: int, frame: FrameType | None) -> None:
+        raise ProcessTimeout("process timeout")
+
+
+class _LogHandler(logging.Handler):
+    """Writes what a script's logger says between its prints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: Any = sys.stderr
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.log.write(self.format(record) + "\n")
+
+
+class Runner:
+    """Has the projects of one process, and runs pages one after the other."""
+
+    def __init__(
+        self, ask: Ask, *, log_limit: int, capture_stdout: bool = True, env: dict[str, Any] | None = None
+    ) -> None:
+        self.limit = TimeLimit()
+        self._handler = _LogHandler()
+        self._capture = capture_stdout
+        self._log_limit = log_limit
+        self._loader = ProjectLoader(ask, self._handler, env)
+        self._pid = os.getpid()
+
+    def run(self, page: Page, limit: float) -> list[Report]:
+        """The report on one page, in parts if it is large."""
+        started = time.perf_counter()
+        log = CapturedLog(self._log_limit)
+        response = Response.from_fetch(page.response)
+        outcome: Outcome | BaseException = ProcessTimeout("process timeout")
+        with self._capturing(log):
+            try:
+                try:
+                    outcome = self._call(page, response, limit)
+                except (
+                    BaseException
+                ) as error:  # the script did not load, or it was late in a place where nobody listens
+                    outcome = error
+                finally:
+                    self.limit.stop()
+            except ProcessTimeout:
+                pass  # it came when all was over
+        if os.getpid() != self._pid:
+            os._exit(0)  # the script forked, and this is the copy
+        seconds = time.perf_counter() - started
+        if isinstance(outcome, BaseException):
+            log.write(format_exception(outcome))
+            return [report.failure(page, describe(outcome), log.text(), seconds, see(response, failed=True))]
+        try:
+            return report.parts(make_report(page, response, outcome, log, seconds))
+        except Exception as error:  # what it produced cannot be sent
+            reason = f"what the callback produced cannot be sent: {error}"
+            log.write(reason)
+            return [report.failure(page, reason, log.text(), seconds, see(response, failed=True))]
+
+    def _call(self, page: Page, response: Response, limit: float) -> Outcome:
+        self.limit.start(limit)
+        task = page.task
+        project = self._loader.get(task.project, task.project_md5sum)
+        project.env["debug"] = task.debug
+        outcome: Outcome = project.handler._run_task(task_dict(task), response)
+        return outcome
+
+    @contextlib.contextmanager
+    def _capturing(self, log: CapturedLog) -> Iterator[None]:
+        stdout = sys.stdout
+        if self._capture:
+            sys.stdout = log
+            self._handler.log = log
+        else:
+            self._handler.log = _Both(log, sys.stderr)
+        try:
+            yield
+        finally:
+            sys.stdout = stdout
+            self._handler.log = sys.stderr
+            if not self._capture:
+                with contextlib.suppress(OSError, ValueError):
+                    stdout.flush()
+
+
+class _Both:
+    def __init__(self, *streams: Any) -> None:
+        self._streams = streams
+
+    def write(self, text: str) -> None:
+        for stream in self._streams:
+            stream.write(text)
+
+
+def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedLog, seconds: float) -> Report:
+    """All that the callback produced as one value."""
+    task = page.task
+    exception = None
+    if outcome.exception is not None:
+        exception = describe(outcome.exception)
+        log.write(format_failure(task.project, exception, outcome.traceback))
+    failed = exception is not None
+    return Report(
+        project=task.project,
+        taskid=task.taskid,
+        url=task.url,
+        run=task.run,
+        generation=task.generation,
+        control=task.control,
+        ok=not failed,
+        track={
+            "fetch": report.fetch_track(page.response, see(response, failed), failed),
+            "process": report.process_track(
+                seconds, exception, log.text(), follows=len(outcome.follows), shown=outcome.results_shown
+            ),
+            "save": outcome.save,
+        },
+        follows=[with_generation(follow, task.generation) for follow in outcome.follows],
+        messages=outcome.messages,
+        items=outcome.items,
+        task=report.new_task(task) if outcome.items else None,
+        no_status=outcome.no_status,
+        retry_after=page.response.retry_after,
+        info=outcome.info,
+    )
+
+
+def with_generation(task: NewTask, generation: str) -> NewTask:
+    """A callback knows its project, not which of the projects of that name it is."""
+    return NewTask(task.taskid, task.project, task.url, task.schedule, task.fetch, task.process, generation)
+
+
+def task_dict(task: Dispatch) -> dict[str, Any]:
+    """The task as scripts see it (behaviour S6)."""
+    return {
+        "taskid": task.taskid,
+        "project": task.project,
+        "url": task.url,
+        "status": task.status,
+        "schedule": task.schedule,
+        "fetch": task.fetch,
+        "process": task.process,
+        "track": task.track,
+        "lastcrawltime": task.lastcrawltime,
+        "group": task.group,
+        "project_md5sum": task.project_md5sum,
+        "project_updatetime": task.project_updatetime,
+    }
+
+
+def see(response: Response, failed: bool) -> report.FetchSeen:
+    """What the track needs of the response; a script may have done anything to it."""
+    try:
+        return report.FetchSeen(
+            ok=response.isok(),
+            encoding=response.known_encoding,
+            text=response.text if failed else "",
+        )
+    except Exception:
+        return report.FetchSeen(ok=False)
+
+
+def describe(error: BaseException) -> str:
+    """str(error), which a script's own class may have broken (behaviour P22)."""
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"{type(error).__name__} (its text cannot be had: {type(broken).__name__})"
+    if not text and isinstance(error, MemoryError):
+        text = "out of memory"
+    return text
+
+
+def format_failure(project: str, exception: str, trace: str | None) -> str:
+    """The lines that a failed callback leaves at the end of its log."""
+    stamp = time.strftime("%y%m%d %H:%M:%S")
+    text = f"[E {stamp} <{project}>] {exception}\n{trace or ''}"
+    return mask_url(text.rstrip().replace("\n", "\n    ")) + "\n"
+
+
+def format_exception(error: BaseException) -> str:
+    """The traceback from the script's first line on: ours above it says nothing to its author."""
+    try:
+        return "".join(traceback.format_exception(type(error), error, _from_script(error.__traceback__)))
+    except Exception as broken:  # its __str__, its __cause__ ...
+        return f"{type(error).__name__} (no traceback: {type(broken).__name__})\n"
+
+
+def _from_script(trace: TracebackType | None) -> TracebackType | None:
+    step = trace
+    while step is not None:
+        if step.tb_frame.f_code.co_filename.startswith("<") and "importlib" not in step.tb_frame.f_code.co_filename:
+            return step
+        step = step.tb_next
+    return None

@@ -1,0 +1,219 @@
+"""The response that a callback gets (behaviour R1 to R11). Everything that costs is made when it is first asked for.
+
+Made by the processor's child from what the fetcher sent. It neither knows queues nor databases.
+"""
+
+import json
+from functools import cached_property
+from typing import Any
+from urllib.parse import urljoin
+
+import requests
+from requests.structures import CaseInsensitiveDict
+
+from pyspider_lite.models import FetchResponse
+from pyspider_lite.response import document, encoding
+from pyspider_lite.response.document import Document
+
+__all__ = ["Document", "Response", "rebuild_response"]
+
+_MADE_FROM_TEXT = ("text", "json", "etree", "doc", "base_url")
+
+
+class Response:
+    """One page. ``status_code`` is 599 when it could not be fetched; ``error`` and ``error_kind`` then say why."""
+
+    def __init__(
+        self,
+        status_code: int | None = None,
+        url: str | None = None,
+        orig_url: str | None = None,
+        headers: dict[str, str] | None = None,
+        content: bytes | str = "",
+        cookies: dict[str, str] | None = None,
+        error: str | None = None,
+        traceback: str | None = None,
+        save: Any = None,
+        js_script_result: Any = None,
+        time: float = 0,
+    ) -> None:
+        self.status_code: int = 599 if status_code is None else status_code
+        #: where the page was found, after redirects
+        self.url: str = url or ""
+        #: the URL of the task
+        self.orig_url: str = self.url if orig_url is None else orig_url
+        self._headers = headers or {}
+        #: the body: bytes, or str where the fetcher already had text (``data:`` URLs, browsers)
+        self.content: bytes | str = content
+        self.cookies: dict[str, str] = cookies or {}
+        self.error: str | None = error
+        self.traceback: str | None = traceback
+        #: what ``self.crawl(save=...)`` sent along
+        self.save: Any = save
+        self.js_script_result: Any = js_script_result
+        #: seconds
+        self.time: float = time
+        #: each hop: status, url, cookies set on it
+        self.redirects: list[dict[str, Any]] = []
+        #: the kind of failure, a stable word (timeout, dns, tls, robots ...), or None
+        self.error_kind: str | None = None
+        #: seconds from the start to the end of each phase: dns connect tls first_byte total
+        self.timings: dict[str, float] = {}
+        #: the proxy that was used, without its password
+        self.proxy: str | None = None
+
+    @classmethod
+    def from_fetch(cls, fetched: FetchResponse) -> "Response":
+        """The response to what a fetcher sent."""
+        response = cls(
+            status_code=fetched.status_code,
+            url=fetched.url,
+            orig_url=fetched.orig_url,
+            headers=fetched.headers,
+            content=fetched.content,
+            cookies=fetched.cookies,
+            error=fetched.error,
+            traceback=fetched.traceback,
+            save=fetched.save,
+            js_script_result=fetched.js_script_result,
+            time=fetched.time,
+        )
+        response.redirects = fetched.redirects
+        response.error_kind = fetched.error_kind
+        response.timings = fetched.timings
+        response.proxy = fetched.proxy
+        return response
+
+    def __repr__(self) -> str:
+        return f"<Response [{self.status_code}]>"
+
+    # --- head -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def headers(self) -> CaseInsensitiveDict[str]:
+        """The headers; names are case-insensitive, repeated ones are joined by a comma."""
+        return CaseInsensitiveDict(self._headers)
+
+    @property
+    def ok(self) -> bool:
+        """Whether `raise_for_status` would not raise."""
+        return self._failure(True) is None
+
+    def isok(self) -> bool:
+        """The same as ``ok``, as old scripts spell it."""
+        return self.ok
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def raise_for_status(self, allow_redirects: bool = True) -> None:
+        """Raise for an error or a status of 400 and more; with ``allow_redirects=False`` for 3xx too. 304 never raises (R8)."""
+        failure = self._failure(allow_redirects)
+        if failure is None:
+            return
+        if self.error and self.traceback:
+            # it failed inside a worker; its traceback is more telling than ours
+            remote = Exception(failure)
+            remote.add_note(self.traceback)
+            raise remote
+        answer: Any = self
+        raise requests.HTTPError(failure, response=answer)
+
+    def _failure(self, allow_redirects: bool) -> str | None:
+        code = self.status_code
+        if code == 304:
+            return None
+        if self.error:
+            return self.error
+        if 300 <= code < 400 and not allow_redirects:
+            return f"{code} Redirection"
+        if 400 <= code < 500:
+            return f"{code} Client Error"
+        return f"{code} Server Error" if code >= 500 else None
+
+    # --- body -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def encoding(self) -> str:
+        """The name of the body's encoding, ``unicode`` if it came as text. Assign it to correct a page that declares it wrongly."""
+        found: str | None = self.__dict__.get("_encoding")
+        if found is None:
+            if isinstance(self.content, str):
+                found = "unicode"
+            else:
+                found = encoding.find_encoding(self.content, self.headers.get("Content-Type") or "")
+            self._encoding = found
+        return found
+
+    @encoding.setter
+    def encoding(self, name: str) -> None:
+        self._encoding = name
+        for made in _MADE_FROM_TEXT:
+            self.__dict__.pop(made, None)
+
+    @property
+    def known_encoding(self) -> str | None:
+        """The encoding if anything so far needed it, else None: what the track of a task shows (behaviour P21)."""
+        return self.__dict__.get("_encoding")
+
+    @cached_property
+    def text(self) -> str:
+        """The body as text; what cannot be decoded becomes U+FFFD."""
+        if isinstance(self.content, str):
+            return self.content
+        return encoding.decode(self.content, self.encoding) if self.content else ""
+
+    @cached_property
+    def json(self) -> Any:
+        """The body parsed as JSON, or None if it is not JSON."""
+        try:
+            return json.loads(self.text.removeprefix("\ufeff"))
+        except (ValueError, RecursionError):
+            return None
+
+    @cached_property
+    def etree(self) -> Any:
+        """The root element (lxml) of the page; an empty ``<html>`` if there is nothing in it."""
+        return document.parse(self.text)
+
+    @cached_property
+    def doc(self) -> Document:
+        """A PyQuery over ``etree``, with absolute links in a, link, script, img, iframe and form (behaviour R5)."""
+        base = self.base_url  # of the tree as it came
+        document.absolute_links(self.etree, base)
+        return Document._of([self.etree])
+
+    @cached_property
+    def base_url(self) -> str:
+        """What relative links refer to: ``<base href>`` of the page, else ``url``."""
+        return document.base_url(self.etree, self.url)
+
+    def urljoin(self, link: str) -> str:
+        """``link`` made absolute as a browser would do it."""
+        return urljoin(self.base_url, link.strip())
+
+    def links(self, css: str | None = None) -> list[str]:
+        """The absolute http(s) URLs of ``a[href]``, each once, in order of appearance; cheaper than `doc`.
+
+        With ``css`` only those inside (or being) an element that the selector matches. Fragments are kept.
+        """
+        resolve = document.resolver(self.base_url)
+        parts = [self.etree] if css is None else document.compiled(css)(self.etree)
+        hrefs = [element.get("href") for part in parts for element in part.iter("a")]
+        links = dict.fromkeys(resolve(href) for href in hrefs if href is not None)
+        return [link for link in links if link.startswith(("http://", "https://"))]
+
+
+def rebuild_response(fetched: dict[str, Any]) -> Response:
+    """A Response from a fetch result as a dict, with any key missing (behaviour R11)."""
+    known = ("url", "orig_url", "headers", "cookies", "error", "traceback", "save", "js_script_result")
+    response = Response(
+        status_code=fetched.get("status_code"),
+        content=fetched.get("content", ""),
+        time=fetched.get("time", 0),
+        **{key: fetched.get(key) for key in known},
+    )
+    for key in ("redirects", "error_kind", "timings", "proxy"):
+        if key in fetched:
+            setattr(response, key, fetched[key])
+    return response

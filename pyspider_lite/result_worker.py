@@ -1,0 +1,301 @@
+"""The result worker: stores what callbacks returned, then tells the scheduler that their runs are over. Built by bootstrap.
+
+A report goes on to the scheduler only after its results are in the resultdb, so a task is never done without them (demand UA36).
+While the database is away the batch is kept and tried again for ever; the runs stay in hand and the crawl slows down.
+Users subclass `ResultWorker` and override `on_result` (behaviour P41).
+"""
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pyspider_lite import codec
+from pyspider_lite.consumer import Backoff, Consumer
+from pyspider_lite.consumer import Connect as Connect
+from pyspider_lite.database.base import ResultDB
+from pyspider_lite.errors import DatabaseError, DataError
+from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.models import Item, QueueName, Report, ResultBatch, TaskResult
+
+logger = logging.getLogger(__name__)
+
+#: reports stored in one transaction, as far as so many wait
+JOINED = 500
+#: batches taken and not yet stored
+_BATCHES = 5
+#: seconds in which `stop` is noticed
+_PATIENCE = 0.25
+
+
+class _Work(Struct):
+    """One report (or part of one) on its way through."""
+
+    report: Report
+    rows: list[TaskResult] = []
+    #: why it failed here
+    error: str | None = None
+
+
+class ResultWorker:
+    """Stores results in batches. ``inqueue`` is what opens processor2result; subclasses hand both arguments through."""
+
+    def __init__(self, resultdb: ResultDB | None, inqueue: Connect | None = None) -> None:
+        self.resultdb = resultdb
+        self.inqueue = inqueue
+        self._heartbeat: Heartbeat | None = None
+        self._drain_timeout = 30.0
+        self._stop_at: float | None = None
+        self._changed = threading.Condition()
+        self._batches: deque[list[Report]] = deque()
+        #: the report and the item that `on_result` is being called for
+        self._current: tuple[_Work, Item] | None = None
+
+    def attach(
+        self, *, heartbeat: Heartbeat, connect_in: Connect | None = None, drain_timeout: float = 30.0
+    ) -> "ResultWorker":
+        """Give it what pyspider's constructor had no place for; returns itself."""
+        self._heartbeat = heartbeat
+        self._drain_timeout = drain_timeout
+        if connect_in is not None:
+            self.inqueue = connect_in
+        return self
+
+    # --- what users override --------------------------------------------------------------------------------------------
+
+    def on_result(self, task: dict[str, Any], result: Any) -> Any:
+        """Called for each result; this one stores it. ``task`` has taskid, project, url, schedule, fetch and process.
+
+        It is called again for the same result when something broke before the run was known to be over. An exception
+        fails the task. A falsy result is not stored (behaviour P40).
+        """
+        if not result or self._current is None:
+            return
+        if not all(name in task for name in ("taskid", "project", "url")):
+            logger.warning("result UNKNOW -> %.30r", result)
+            return
+        work, item = self._current
+        report = work.report
+        work.rows.append(
+            TaskResult(
+                project=task["project"],
+                taskid=task["taskid"],
+                url=task["url"],
+                run=report.run,
+                generation=report.generation,
+                items=[Item(item.item, codec.to_json(result))],
+                replace=_replaces(report),
+            )
+        )
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take nothing more, store what is in hand, return from `run`. From any thread or signal handler: takes no lock."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + self._drain_timeout
+
+    def quit(self) -> None:
+        """`stop`, as pyspider called it."""
+        self.stop()
+
+    def run(self) -> None:
+        """Work until `stop`; what goes wrong in here is logged and survived."""
+        assert self.inqueue is not None and self._heartbeat is not None, "attach() first"
+        consumer = Consumer(
+            self.inqueue,
+            ResultBatch,
+            self._deliver,
+            broken=self._heartbeat.broken,
+            room=self._room,
+            name=QueueName.RESULTS,
+        )
+        consumer.start()
+        try:
+            while self._stop_at is None:
+                if self._heartbeat.frozen():
+                    # what was taken before is stored all the same: nobody else can, and storing twice does no harm
+                    logger.warning("the results in hand may be stored a second time by others")
+                self.step(1.0)
+        finally:
+            self.stop()
+            consumer.stop(2.0)
+            while self.step(0.0):
+                pass
+
+    def step(self, timeout: float) -> int:
+        """Store what waits, at most so many reports that they fit a transaction; returns how many there were."""
+        reports = self._take(timeout)
+        if reports:
+            try:
+                self._process(reports)
+            except Exception as error:
+                logger.exception("an error in the result worker; %d tasks fail", len(reports))
+                for report in reports:
+                    self._forward(_Work(report, error=f"result worker: {type(error).__name__}: {error}"))
+        return len(reports)
+
+    def _deliver(self, batch: ResultBatch) -> None:
+        assert self._heartbeat is not None
+        # parts but the last are nobody's: the run is in hand where its last part is
+        runs = [report.key for report in batch.reports if report.parts]
+        self._heartbeat.take(QueueName.RESULTS, batch.batch, runs)
+        with self._changed:
+            self._batches.append(batch.reports)
+            self._changed.notify_all()
+
+    def _room(self, seconds: float) -> bool:
+        with self._changed:
+            return self._stop_at is None and self._changed.wait_for(lambda: len(self._batches) < _BATCHES, seconds)
+
+    def _take(self, timeout: float) -> list[Report]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._batches, timeout)
+            reports: list[Report] = []
+            while self._batches and (not reports or len(reports) + len(self._batches[0]) <= JOINED):
+                reports += self._batches.popleft()
+            self._changed.notify_all()
+            return reports
+
+    # --- one batch ------------------------------------------------------------------------------------------------------
+
+    def _process(self, reports: Sequence[Report]) -> None:
+        simple = type(self).on_result is ResultWorker.on_result
+        prepare: Callable[[_Work], None] = _rows_as_they_are if simple else self._ask_subclass
+        works = [_Work(report, rows=[]) for report in reports]
+        for work in works:
+            prepare(work)
+        if not self._store([work for work in works if work.rows and work.error is None]):
+            assert self._heartbeat is not None
+            self._heartbeat.release([report.key for report in reports if report.parts])
+            return
+        for work in works:
+            self._forward(work)
+
+    def _ask_subclass(self, work: _Work) -> None:
+        """Call the user's on_result for each item; what it stores by calling ours is collected for the transaction."""
+        report = work.report
+        for item in report.items:
+            self._current = (work, item)
+            try:
+                self.on_result(_task_dict(report), codec.from_json(item.result))
+            except Exception as error:
+                logger.exception("%s:%s: on_result failed", report.project, report.taskid)
+                work.error = f"on_result: {type(error).__name__}: {error}"
+                return
+            finally:
+                self._current = None
+
+    def _store(self, works: Sequence[_Work]) -> bool:
+        """Store all that can be stored, waiting for the database as long as it takes; False if the drain time is over before."""
+        rows = [row for work in works for row in work.rows]
+        if not rows:
+            return True
+        assert self.resultdb is not None
+        backoff = Backoff()
+        waiting = False
+        while True:
+            try:
+                self.resultdb.store(rows)
+                if waiting:
+                    logger.info("the resultdb is back")
+                return True
+            except DataError as error:
+                return self._divide(works, error)
+            except DatabaseError as error:
+                if not waiting:
+                    logger.warning("waiting for the resultdb with %d results: %s", len(rows), error)
+                waiting = True
+            except Exception as error:  # of a driver, on one value
+                return self._divide(works, error)
+            if not self._sleep(backoff.next()):
+                return False
+
+    def _divide(self, works: Sequence[_Work], error: Exception) -> bool:
+        """Find the one that cannot be stored; only that task fails."""
+        if len(works) == 1:
+            report = works[0].report
+            works[0].error = f"result could not be stored: {error}"
+            logger.error("%s:%s: result could not be stored: %s", report.project, report.taskid, error)
+            return True
+        middle = len(works) // 2
+        first = self._store(works[:middle])
+        return self._store(works[middle:]) and first
+
+    def _sleep(self, seconds: float) -> bool:
+        """False when the drain time is over."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self._stop_at is not None and time.monotonic() >= self._stop_at:
+                return False
+            time.sleep(min(_PATIENCE, seconds))
+        return True
+
+    def _forward(self, work: _Work) -> None:
+        """The report without its results goes on; with an error it ends its run as failed."""
+        assert self._heartbeat is not None
+        report = work.report
+        if work.error is not None:
+            track = {**report.track, "process": {**report.track.get("process", {}), **_failed(work.error)}}
+            # a part that failed ends the run: the parts behind it are late reports of a run that is over
+            report = (
+                replace(report, ok=False, track=track, part=0, parts=1)
+                if not report.parts
+                else replace(report, ok=False, track=track)
+            )
+        self._heartbeat.report(replace(report, items=[], task=None))
+
+
+class OneResultWorker(ResultWorker):
+    """Prints results instead of storing them, one JSON object a line (behaviour P42, C95)."""
+
+    def on_result(self, task: dict[str, Any], result: Any) -> Any:
+        """One line on stdout."""
+        line = {name: task.get(name) for name in ("taskid", "project", "url")}
+        print(json.dumps({**line, "result": result, "updatetime": time.time()}), flush=True)
+
+
+def _replaces(report: Report) -> bool:
+    return report.ok and report.parts > 0
+
+
+def _rows_as_they_are(work: _Work) -> None:
+    """The rows of a report when nobody wants to see its values."""
+    report = work.report
+    if report.items or _replaces(report):
+        work.rows.append(
+            TaskResult(
+                project=report.project,
+                taskid=report.taskid,
+                url=report.url,
+                run=report.run,
+                generation=report.generation,
+                items=report.items,
+                replace=_replaces(report),
+            )
+        )
+
+
+def _task_dict(report: Report) -> dict[str, Any]:
+    task = report.task
+    if task is None:
+        return {"taskid": report.taskid, "project": report.project, "url": report.url}
+    return {
+        "taskid": task.taskid,
+        "project": task.project,
+        "url": task.url,
+        "schedule": dict(task.schedule),
+        "fetch": dict(task.fetch),
+        "process": dict(task.process),
+    }
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """What changes in track.process (behaviour P22)."""
+    return {"ok": False, "logs": error[-1000:], "exception": error}

@@ -1,0 +1,124 @@
+"""After a commit: memory takes over what is now in the database. Nothing here can fail half-way for a reason outside."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+from pyspider_lite.counters import Counters
+from pyspider_lite.models import Report
+from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.control_work import ControlWork
+from pyspider_lite.scheduler.known import KnownKeys
+from pyspider_lite.scheduler.plan import Plan, ProjectPlan
+from pyspider_lite.scheduler.project_state import ProjectRun
+
+logger = logging.getLogger("scheduler")
+
+
+class Aftermath:
+    """Brings windows, leases, counts, counters and logs up to date with a committed plan."""
+
+    def __init__(
+        self,
+        projects: dict[str, ProjectRun],
+        known: KnownKeys,
+        control: ControlWork,
+        counters: Counters,
+        end_lease: Any,
+    ) -> None:
+        self._projects = projects
+        self._known = known
+        self._control = control
+        self._counters = counters
+        self._end_lease = end_lease
+
+    def take_over(self, batch: Batch, plan: Plan, now: float) -> None:
+        """The plan of this batch was committed."""
+        for report in plan.stale:
+            self._stale(report, now)
+        for report in plan.applied:
+            self._applied(report, plan, now)
+        for name, planned in plan.projects.items():
+            project = self._projects.get(name)
+            if project is not None:
+                self._project(project, planned, now)
+        self._control.committed(plan)
+        self._count_dropped(plan, now)
+        for then in batch.then:
+            then(plan)
+
+    def _stale(self, report: Report, now: float) -> None:
+        self._counters.event(now, report.project, "stale")
+        if report.parts:
+            self._end_lease(report.key)
+            project = self._projects.get(report.project)
+            if project is not None and not report.control:
+                # the row may wait under another run number: the table knows
+                project.window.more, project.window.next_due = True, now
+
+    def _applied(self, report: Report, plan: Plan, now: float) -> None:
+        if not report.parts:
+            return
+        self._end_lease(report.key)
+        project = self._projects.get(report.project)
+        if project is None:
+            return
+        if report.control:
+            self._control.reported(report, project)
+            if not report.ok:
+                logger.warning("%s: %s failed: %s", report.project, report.taskid, _exception(report))
+            return
+        project.pause.record(report.ok, now)
+        self._log(report, plan.projects[report.project], project, now)
+
+    def _log(self, report: Report, planned: ProjectPlan, project: ProjectRun, now: float) -> None:
+        fetch, process = report.track.get("fetch") or {}, report.track.get("process") or {}
+        for name, part in (("fetch_time", fetch), ("process_time", process)):
+            if isinstance(part.get("time"), int | float):
+                self._counters.time(now, report.project, name, part["time"])
+        end = planned.ends.get(report.taskid)
+        project.log.append((now, {"taskid": report.taskid, "url": report.url, "status": end.status if end else None,
+                                  "fetch": {k: fetch.get(k) for k in ("ok", "time", "status_code")},
+                                  "process": {k: process.get(k) for k in ("ok", "time", "follows")}}))
+        if report.ok:
+            logger.debug("task done %s:%s %s", report.project, report.taskid, report.url)
+        elif end is not None and end.due is not None:
+            logger.info(
+                "task retry %s/%s %s:%s %s: %s",
+                end.schedule.get("retried"),
+                end.schedule.get("retries", 3),
+                report.project,
+                report.taskid,
+                report.url,
+                _exception(report),
+            )
+        else:
+            logger.warning("task failed %s:%s %s: %s", report.project, report.taskid, report.url, _exception(report))
+
+    def _project(self, project: ProjectRun, planned: ProjectPlan, now: float) -> None:
+        project.counts = planned.new_counts()
+        self._known.add(project.known_as, planned.known)
+        for taskid in planned.gone:
+            project.window.remove(taskid)
+        for key in planned.due.values():
+            project.window.add(key, now)
+        if planned.due or planned.ends:
+            project.wake_at = float("-inf")
+        for name, count in planned.events.items():
+            self._counters.event(now, project.name, name, count)
+
+    def _count_dropped(self, plan: Plan, now: float) -> None:
+        reasons: Counter[tuple[str, str]] = Counter()
+        for dropped in plan.dropped:
+            reasons[dropped.project, dropped.reason.partition(":")[0]] += 1
+            logger.debug("ignore newtask %s:%s %s: %s", dropped.project, dropped.taskid, dropped.url, dropped.reason)
+        for (project, reason), count in reasons.items():
+            # an unknown name must not become a counter of its own
+            self._counters.event(now, project if project in self._projects else "", f"dropped-{reason}", count)
+
+
+def _exception(report: Report) -> str:
+    process = report.track.get("process") or {}
+    return str(process.get("exception") or "")[:300]

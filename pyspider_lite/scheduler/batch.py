@@ -1,0 +1,111 @@
+"""What one transaction of the scheduler takes in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from pyspider_lite import codec
+from pyspider_lite.models import Control, DeadLetter, NewTask, Report
+from pyspider_lite.scheduler.plan import Plan
+
+
+class Batch:
+    """Reports, submissions and whatever else is to be written together."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        #: failed reports after which there is no retry
+        self.poisoned: list[Report] = []
+        self.submissions: list[NewTask] = []
+        #: control rows to be entered besides: info, cron ticks
+        self.controls: list[Control] = []
+        self.dead_letters: list[DeadLetter] = []
+        #: cron ticks given out, by project
+        self.ticks: dict[str, int] = {}
+        #: called after the commit with the plan: acks, answers
+        self.then: list[Callable[[Plan], None]] = []
+        #: these reports stand for others that could not be stored
+        self.last_resort = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.reports
+            or self.poisoned
+            or self.submissions
+            or self.controls
+            or self.dead_letters
+            or self.ticks
+            or self.then
+        )
+
+    def rows(self) -> int:
+        """About how many rows it will touch."""
+        return len(self.submissions) + sum(1 + len(report.follows) for report in self.reports)
+
+    def cut(self, reports: int, rows: int) -> list[Batch]:
+        """This batch in the same order, as batches of at most so many reports, or about so many rows. What is to be called after
+        the commit is called after the last."""
+        batches = [Batch()]
+        size = 0
+        for report in self.reports:
+            if len(batches[-1].reports) >= reports or (size and size + len(report.follows) >= rows):
+                batches.append(Batch())
+                size = 0
+            batches[-1].reports.append(report)
+            size += 1 + len(report.follows)
+        for start in range(0, len(self.submissions), rows):
+            if size:
+                batches.append(Batch())
+            batches[-1].submissions = self.submissions[start : start + rows]
+            size = 1
+        last = batches[-1]
+        last.poisoned, last.controls, last.dead_letters = self.poisoned, self.controls, self.dead_letters
+        last.ticks, last.then = self.ticks, self.then
+        return batches
+
+    def halves(self) -> list[Batch]:
+        """Two batches instead of this one, [] if it holds a single thing."""
+        everything = len(self.reports) + len(self.submissions) + len(self.poisoned)
+        if everything <= 1:
+            return []
+        first, second = Batch(), Batch()
+        left = everything // 2
+        for name in ("reports", "poisoned", "submissions"):
+            values = getattr(self, name)
+            setattr(first, name, values[:left])
+            setattr(second, name, values[left:])
+            left = max(0, left - len(values))
+        second.controls, second.dead_letters = self.controls, self.dead_letters
+        second.ticks, second.then = self.ticks, self.then
+        first.last_resort = second.last_resort = self.last_resort
+        return [first, second]
+
+    def failed(self, reason: str) -> Batch:
+        """The single report of this batch as a failure that carries nothing that could be refused again."""
+        batch = Batch()
+        process = {"ok": False, "time": 0, "follows": 0, "logs": reason, "exception": reason}
+        batch.reports = [
+            replace(report, ok=False, track={"fetch": {}, "process": process}, follows=[], messages=[], items=[], task=None)
+            for report in self.reports
+        ]
+        batch.controls, batch.dead_letters = self.controls, self.dead_letters
+        batch.ticks, batch.then = self.ticks, self.then
+        batch.last_resort = True
+        return batch
+
+    def as_dead_letters(self, reason: str, now: float) -> list[DeadLetter]:
+        """What is given up, kept with the reason."""
+        given_up: list[Report | NewTask] = [*self.reports, *self.poisoned, *self.submissions]
+        return [
+            DeadLetter(
+                kind="report" if isinstance(value, Report) else "task",
+                project=value.project,
+                taskid=value.taskid,
+                reason=reason,
+                payload=codec.pack(value)[: 64 * 1024],
+                time=now,
+            )
+            for value in given_up
+        ]

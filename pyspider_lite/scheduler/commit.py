@@ -1,0 +1,200 @@
+"""One transaction of the scheduler: a batch of reports and submissions is read for, decided on (`plan.py`) and written, whole
+or not at all (design, section 4, "one commit"). Memory changes only after it, by the caller, from the plan returned."""
+
+import math
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from pyspider_lite.database.base import TaskDB, TaskTx
+from pyspider_lite.models import Control, NewTask, ProjectState, Report
+from pyspider_lite.scheduler import control, rules
+from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.known import KnownKeys
+from pyspider_lite.scheduler.plan import Plan, ProjectPlan
+from pyspider_lite.scheduler.project_state import ProjectRun
+
+
+#: the retry delays of a task that is given up
+_NEVER_AGAIN = {"": -1.0}
+
+
+class Committer:
+    """Applies batches to the taskdb."""
+
+    def __init__(
+        self,
+        taskdb: TaskDB,
+        epoch: int,
+        projects: dict[str, ProjectRun],
+        known: KnownKeys,
+        control_rows: dict[str, Control],
+        in_flight: Callable[[str, str], int | None],
+        inqueue_limit: int = 0,
+        retry_cap: float = math.inf,
+    ) -> None:
+        self._taskdb = taskdb
+        self._epoch = epoch
+        self._projects = projects
+        self._known = known
+        self._control_rows = control_rows
+        self._in_flight = in_flight
+        self._inqueue_limit = inqueue_limit
+        self._retry_cap = retry_cap
+
+    def apply(self, batch: Batch, now: float) -> Plan:
+        """The whole batch in one transaction. Raises DatabaseError: then nothing of it is written, do it again."""
+        wanted = self._wanted(batch)
+        for name in sorted(wanted):
+            # a project that was stopped before we began to lead has a table that we have not seen yet
+            self._taskdb.open_project(name)
+        with self._taskdb.begin(self._epoch) as tx:
+            plan = Plan(now, self._in_flight)
+            self._read(tx, plan, wanted)
+            self._decide(tx, plan, batch)
+            self._write(tx, plan, batch, now)
+        return plan
+
+    def _wanted(self, batch: Batch) -> dict[str, set[str]]:
+        """The tasks whose stored state the decisions need, by project."""
+        wanted: dict[str, set[str]] = {name: set() for name in batch.ticks}
+        for report in batch.reports + batch.poisoned:
+            wanted.setdefault(report.project, set()).add(report.taskid)
+            self._want_submissions(wanted, report.follows)
+        self._want_submissions(wanted, batch.submissions)
+        return {name: ids for name, ids in wanted.items() if name in self._projects}
+
+    def _want_submissions(self, wanted: dict[str, set[str]], tasks: Iterable[NewTask]) -> None:
+        for task in tasks:
+            ids = wanted.setdefault(task.project, set())
+            if not self._is_known(task):
+                ids.add(task.taskid)
+
+    def _is_known(self, task: NewTask) -> bool:
+        """It is stored, and nothing but that matters for it."""
+        project = self._projects.get(task.project)
+        if project is None or task.taskid not in self._known.known(project.known_as):
+            return False
+        schedule = task.schedule
+        return not schedule or not any(
+            schedule.get(name) not in (None, False, "") for name in ("age", "itag", "force_update", "cancel")
+        )
+
+    def _read(self, tx: TaskTx, plan: Plan, wanted: dict[str, set[str]]) -> None:
+        states = tx.project_states(wanted)
+        for name, taskids in wanted.items():
+            generation = self._projects[name].head.generation
+            counts = states.get(name) or ProjectState(project=name, generation=generation)
+            plan.projects[name] = ProjectPlan(counts=counts, stored=tx.states(name, taskids) if taskids else {})
+
+    # --- decide ---------------------------------------------------------------------------------------------------------
+
+    def _decide(self, tx: TaskTx, plan: Plan, batch: Batch) -> None:
+        asked = [report.control for report in batch.reports if report.control]
+        alive = tx.existing_controls(asked) if asked else set()
+        for report in batch.reports:
+            self._decide_report(plan, report, alive)
+        for report in batch.poisoned:
+            if report.project in plan.projects:
+                plan.end_task(report, _NEVER_AGAIN)
+        for report in plan.applied:
+            self._decide_follows(plan, report)
+        for task in batch.submissions:
+            self._decide_submission(plan, task)
+        for row in batch.controls:
+            plan.controls[row.id] = row
+        for name, tick in batch.ticks.items():
+            if name in plan.projects:
+                plan.projects[name].last_tick = tick
+        self._decide_finished(plan)
+
+    def _decide_report(self, plan: Plan, report: Report, alive: set[str]) -> None:
+        project = self._projects.get(report.project)
+        if project is None or report.generation != project.head.generation:
+            plan.stale.append(report)
+        elif not report.parts:
+            self._decide_part(plan, report, alive)
+        elif report.control:
+            row = self._control_rows.get(report.control) if report.control in alive else None
+            plan.end_control(report, row)
+        else:
+            delays = project.info.retry_delay if project.info else {}
+            plan.end_task(report, rules.capped(delays, self._retry_cap))
+
+    def _decide_part(self, plan: Plan, report: Report, alive: set[str]) -> None:
+        """A part that is not the last: its follow-ups are entered, the run goes on."""
+        state = plan.projects[report.project].stored.get(report.taskid)
+        current = report.control in alive if report.control else state is not None and state.run == report.run
+        (plan.applied if current else plan.stale).append(report)
+
+    def _decide_follows(self, plan: Plan, report: Report) -> None:
+        for task in report.follows:
+            self._decide_submission(plan, task)
+        for index, sent in enumerate(report.messages):
+            target = self._projects.get(sent.project)
+            if target is not None:
+                row = control.message(report, index, sent, target)
+                plan.controls[row.id] = row
+
+    def _decide_submission(self, plan: Plan, task: NewTask) -> None:
+        project = plan.projects.get(task.project)
+        if project is None:
+            plan.drop(task, "unknown-project")
+        elif task.generation and task.generation != self._projects[task.project].head.generation:
+            plan.drop(task, "old-generation")
+        elif task.taskid not in project.stored and self._is_known(task):
+            plan.drop(task, "seen")
+        elif self._overflows(project, task):
+            plan.drop(task, "overflow")
+        else:
+            plan.submit(task)
+
+    def _overflows(self, project: ProjectPlan, task: NewTask) -> bool:
+        """The user bounds how many tasks may wait (behaviour S16)."""
+        if not self._inqueue_limit or task.taskid in project.stored:
+            return False
+        return project.counts.active + project.change["active"] >= self._inqueue_limit
+
+    def _decide_finished(self, plan: Plan) -> None:
+        """Enter on_finished for each project that this batch brings to its end (behaviour S50, UA22)."""
+        for name, planned in plan.projects.items():
+            project = self._projects[name]
+            counts = planned.new_counts()
+            if not counts.armed or counts.active - counts.periodic > 0 or not project.active:
+                continue
+            new = {row.id for row in plan.controls.values() if row.project == name and row.kind in control.COUNTS}
+            if (project.controls | new) - plan.done_controls:
+                continue
+            row = control.finished(project, counts.crawl + 1)
+            plan.controls[row.id] = row
+            planned.armed = False
+            planned.counts = replace(planned.counts, armed=False, crawl=counts.crawl + 1)
+
+    # --- write ----------------------------------------------------------------------------------------------------------
+
+    def _write(self, tx: TaskTx, plan: Plan, batch: Batch, now: float) -> None:
+        states: list[ProjectState] = []
+        for name, planned in sorted(plan.projects.items()):
+            self._write_project(tx, name, planned)
+            after = planned.new_counts()
+            if after != planned.counts or planned.inserts or planned.ends:
+                states.append(after)
+        if states:
+            tx.put_project_states(states)
+        if plan.controls:
+            tx.add_controls([replace(row, created=now) for _, row in sorted(plan.controls.items())])
+        if plan.done_controls:
+            tx.delete_controls(sorted(plan.done_controls))
+        if batch.dead_letters:
+            tx.add_dead_letters(batch.dead_letters)
+
+    def _write_project(self, tx: TaskTx, name: str, planned: ProjectPlan) -> None:
+        if planned.inserts:
+            tx.insert(name, list(planned.inserts.values()))
+        if planned.ends:
+            tx.end(name, list(planned.ends.values()))
+        if planned.restarts:
+            tx.restart(name, list(planned.restarts.values()))
+        if planned.postponed:
+            tx.postpone(name, list(planned.postponed.values()))
+

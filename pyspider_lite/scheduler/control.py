@@ -1,0 +1,82 @@
+"""Control work: what each kind of control row looks like (design, section 4), and as what it is given out. Pure."""
+
+from hashlib import md5
+from typing import Any
+
+from pyspider_lite.models import CONTROL_RUN, Control, ControlKind, Dispatch, FetchResponse, Message, NewTask, Page, Report
+from pyspider_lite.scheduler.project_state import ProjectRun
+
+#: kinds that must be done before a project is finished
+COUNTS = frozenset({ControlKind.START, ControlKind.MESSAGE, ControlKind.FINISHED})
+#: as pyspider enters on_start and on_finished (behaviour S50, W5)
+_FORCED = {"age": 0, "priority": 9, "force_update": True}
+
+
+def info(project: ProjectRun) -> Control:
+    """Ask the project's script about itself (behaviour H63, S12)."""
+    task = NewTask(
+        "_on_get_info",
+        project.name,
+        "data:,_on_get_info",
+        fetch={"save": ["min_tick", "retry_delay", "crawl_config"]},
+        process={"callback": "_on_get_info"},
+    )
+    return _row(f"info:{project.name}:{project.head.generation}:{project.md5}", ControlKind.INFO, project, task)
+
+
+def cron(project: ProjectRun, tick: int) -> Control:
+    """Run the cron jobs of one tick (behaviour S60)."""
+    task = NewTask(
+        "_on_cronjob",
+        project.name,
+        "data:,_on_cronjob",
+        fetch={"save": {"tick": tick}},
+        process={"callback": "_on_cronjob"},
+    )
+    return _row(f"cron:{project.name}:{project.head.generation}:{tick}", ControlKind.CRON, project, task)
+
+
+def finished(project: ProjectRun, crawl: int) -> Control:
+    """The crawl with this number is over (behaviour S50)."""
+    task = NewTask(
+        "on_finished", project.name, "data:,on_finished", schedule=_FORCED, process={"callback": "on_finished"}
+    )
+    return _row(f"finished:{project.name}:{project.head.generation}:{crawl}", ControlKind.FINISHED, project, task)
+
+
+def message(report: Report, index: int, sent: Message, target: ProjectRun) -> Control:
+    """A message to a project (behaviour H61); its id is the sender's run and its place in it."""
+    task = NewTask(
+        md5(sent.url.encode(errors="surrogatepass")).hexdigest(),
+        sent.project,
+        sent.url,
+        fetch={"save": [report.project, sent.message]},
+        process={"callback": "_on_message"},
+    )
+    sender = f"{report.project}:{report.control or report.taskid}:{report.run}:{index}"
+    return _row(f"message:{sender}", ControlKind.MESSAGE, target, task)
+
+
+def _row(id_: str, kind: ControlKind, project: ProjectRun, task: NewTask) -> Control:
+    return Control(id=id_, project=project.name, kind=kind, generation=project.head.generation, task=task)
+
+
+def page(row: Control, project: ProjectRun) -> Page:
+    """A control row as a processor gets it: with a response that needed no fetch."""
+    save: Any = row.task.fetch.get("save")
+    task = Dispatch(
+        taskid=row.task.taskid,
+        project=row.project,
+        url=row.task.url,
+        control=row.id,
+        run=CONTROL_RUN,
+        generation=project.head.generation,
+        schedule=row.task.schedule,
+        fetch=row.task.fetch,
+        process=row.task.process,
+        group=project.head.group,
+        project_md5sum=project.md5,
+        project_updatetime=project.head.updatetime,
+        debug=project.head.status == "DEBUG",
+    )
+    return Page(task, FetchResponse(status_code=200, url=row.task.url, orig_url=row.task.url, save=save))

@@ -1,0 +1,218 @@
+"""The control rows in memory: entered, given out, ended; and the deletions that some of them ask for."""
+
+import logging
+from collections import deque
+
+from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+from pyspider_lite.models import Control, ControlKind, Report
+from pyspider_lite.scheduler import control, rules
+from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.dispatch import Dispatcher
+from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.project_state import Info, ProjectRun
+from pyspider_lite.scheduler.registry import Registry
+
+logger = logging.getLogger("scheduler")
+
+#: seconds between two looks for rows that commands entered
+LOOK_EVERY = 1.0
+#: rows read at once, and kept in memory at most
+PAGE, MAX_ROWS = 1_000, 20_000
+#: cron ticks of one project that may wait
+MAX_TICKS = 10
+
+
+class ControlWork:
+    """Everything that is not a task."""
+
+    def __init__(
+        self,
+        taskdb: TaskDB,
+        projectdb: ProjectDB,
+        resultdb: ResultDB,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        delete_time: float,
+    ) -> None:
+        self._taskdb = taskdb
+        self._projectdb = projectdb
+        self._resultdb = resultdb
+        self._registry = registry
+        self._projects = registry.projects
+        self._dispatcher = dispatcher
+        self._delete_time = delete_time
+        #: rows known, by id
+        self.rows: dict[str, Control] = {}
+        self._ready: deque[str] = deque()
+        self._parked: dict[str, list[str]] = {}
+        self._ticks: dict[str, int] = {}
+        self._deletions: list[Control] = []
+        self._last_seq = 0
+        self._looked = float("-inf")
+        #: when the next cron tick is due
+        self.next_tick = 0.0
+
+    def expire(self) -> None:
+        """Look for new rows at the next step."""
+        self._looked = float("-inf")
+
+    # --- entering -------------------------------------------------------------------------------------------------------
+
+    def ask_info(self, batch: Batch, project: ProjectRun) -> None:
+        """The script is new or changed: ask it (behaviour S12). An answer that was asked for before is waited for."""
+        row = control.info(project)
+        if row.id in self.rows:
+            self._ready.append(row.id)
+        else:
+            batch.controls.append(row)
+
+    def tick(self, batch: Batch, now: float) -> None:
+        """Enter the cron ticks that are due (behaviour S60), and read rows that others entered."""
+        self._load(now)
+        if now < self.next_tick:
+            return
+        self.next_tick = now + 60.0
+        for project in self._projects.values():
+            if project.active and project.info is not None and project.info.cron:
+                self._tick_project(batch, project, project.info, now)
+                self.next_tick = min(self.next_tick, rules.next_tick(project.info.cron, int(now)))
+
+    def _tick_project(self, batch: Batch, project: ProjectRun, info: Info, now: float) -> None:
+        for tick in rules.due_ticks(info.cron, project.last_tick, now):
+            project.last_tick = tick
+            if self._ticks.get(project.name, 0) >= MAX_TICKS:
+                logger.warning("%s: %d cron ticks wait already, tick %d is left out", project.name, MAX_TICKS, tick)
+                continue
+            batch.controls.append(control.cron(project, tick))
+            batch.ticks[project.name] = tick
+
+    def _load(self, now: float) -> None:
+        if now - self._looked < LOOK_EVERY or len(self.rows) >= MAX_ROWS:
+            return
+        while len(self.rows) < MAX_ROWS:
+            page = self._taskdb.controls(self._last_seq, PAGE)
+            for row in page:
+                self._last_seq = row.seq
+                if row.id not in self.rows:
+                    self._enter(row)
+            if len(page) < PAGE:
+                break
+        self._looked = now
+
+    def _enter(self, row: Control) -> None:
+        if row.kind == ControlKind.DELETE:
+            self._deletions.append(row)
+            return
+        self.rows[row.id] = row
+        self._ready.append(row.id)
+        project = self._projects.get(row.project)
+        if project is not None and row.kind in control.COUNTS:
+            project.controls.add(row.id)
+        if row.kind == ControlKind.CRON:
+            self._ticks[row.project] = self._ticks.get(row.project, 0) + 1
+
+    # --- giving out -----------------------------------------------------------------------------------------------------
+
+    def dispatch(self, now: float) -> None:
+        """Give out what waits, as far as budget and room allow."""
+        room = self._dispatcher.control_room()
+        chosen: list[tuple[Control, ProjectRun]] = []
+        in_flight = self._dispatcher.in_flight()
+        for _ in range(len(self._ready)):
+            if len(chosen) >= room:
+                break
+            row = self.rows.get(self._ready.popleft())
+            if row is None or (row.project, row.id) in in_flight:
+                continue
+            project = self._projects.get(row.project)
+            if project is not None and project.head.generation != row.generation != "":
+                # meant for an earlier project of that name; the row goes with that one's deletion
+                del self.rows[row.id]
+            elif project is not None and project.active:
+                chosen.append((row, project))
+            else:
+                self._parked.setdefault(row.project, []).append(row.id)
+        if chosen:
+            self._dispatcher.dispatch_control(chosen)
+
+    def unpark(self, name: str) -> None:
+        """The project is active again: what waited for it may go."""
+        project = self._projects[name]
+        for row_id in self._parked.pop(name, ()):
+            self._ready.append(row_id)
+            # entered perhaps before its project was known here
+            if row_id in self.rows and self.rows[row_id].kind in control.COUNTS:
+                project.controls.add(row_id)
+
+    def requeue(self, row_id: str) -> bool:
+        """A control run was lost; False if this is no control row."""
+        if row_id not in self.rows:
+            return False
+        self._ready.append(row_id)
+        return True
+
+    # --- ending ---------------------------------------------------------------------------------------------------------
+
+    def committed(self, plan: Plan) -> None:
+        """A plan was committed: its new rows are here, its ended ones are gone."""
+        for row in plan.controls.values():
+            if row.id not in self.rows:
+                self._enter(row)
+        for row_id in plan.done_controls:
+            if row_id not in self.rows:
+                continue
+            row = self.rows.pop(row_id)
+            if row.project in self._projects:
+                self._projects[row.project].controls.discard(row_id)
+            if row.kind == ControlKind.CRON:
+                self._ticks[row.project] = self._ticks.get(row.project, 1) - 1
+
+    def reported(self, report: Report, project: ProjectRun) -> None:
+        """Control work was done; an answer to _on_get_info is taken over (behaviour S12, H63). A broken script's is empty."""
+        if report.control != control.info(project).id:
+            return
+        answer = report.info or {}
+        crawl_config = answer.get("crawl_config")
+        cron = answer.get("cron") or []
+        project.info = Info(
+            crawl_config=crawl_config if isinstance(crawl_config, dict) else {},
+            retry_delay=rules.retry_delays(answer.get("retry_delay")),
+            cron=[int(every) for every in cron if isinstance(every, int | float) and every >= 1],
+        )
+        project.wake_at = float("-inf")
+        self.next_tick = 0.0
+
+    # --- deleting -------------------------------------------------------------------------------------------------------
+
+    def delete_stopped(self, now: float) -> None:
+        """Delete the projects that a command or their group asks to delete (behaviour S80). Idempotent: what fails half-way is done
+        again, because the row that asks for it goes last."""
+        for project in list(self._projects.values()):
+            words = (project.head.group or "").lower().split()
+            stopped_long = project.head.status == "STOP" and now - project.head.updatetime >= self._delete_time
+            if stopped_long and "delete" in words:
+                self._delete(project.name, project.head.generation)
+        deletions, self._deletions = self._deletions, []
+        for row in deletions:
+            try:
+                current = self._projectdb.get(row.project)
+                if current is None or current.generation == row.generation:
+                    self._delete(row.project, row.generation)
+                else:
+                    with self._taskdb.begin(None) as tx:
+                        tx.delete_controls([row.id])
+            except Exception:
+                self._deletions.append(row)
+                raise
+
+    def _delete(self, name: str, generation: str) -> None:
+        self._registry.forget(name)
+        self._resultdb.drop(name, generation)
+        self._projectdb.drop(name)
+        self._taskdb.drop_project(name)
+        for row_id in [row.id for row in self.rows.values() if row.project == name]:
+            del self.rows[row_id]
+        self._parked.pop(name, None)
+        self._ticks.pop(name, None)
+        logger.info("project %s was deleted", name)
+

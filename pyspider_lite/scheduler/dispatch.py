@@ -1,0 +1,271 @@
+"""What goes out next: chooses due tasks within budget, pace and fair shares, reads their bodies, cuts batches, leases them out
+(design, sections 4 and 5)."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, KeysView, Sequence
+from typing import Any, Protocol
+
+from pyspider_lite import codec
+from pyspider_lite.database.base import TaskDB
+from pyspider_lite.errors import DatabaseError, MessageTooLarge
+from pyspider_lite.models import (
+    Control,
+    Dispatch,
+    DueKey,
+    PageBatch,
+    QueueName,
+    Role,
+    Task,
+    TaskBatch,
+    TaskStatus,
+)
+from pyspider_lite.scheduler import control
+from pyspider_lite.scheduler.leases import Leases
+from pyspider_lite.scheduler.project_state import ProjectRun
+
+logger = logging.getLogger("scheduler")
+
+#: in flight at least, whatever the pools are
+MIN_BUDGET = 200
+MAX_BATCH = 100
+#: control work in flight at most
+CONTROL_BUDGET = 500
+CONTROL_BATCH = 20
+#: seconds that a fetch may take when the task does not say (behaviour H55)
+_FETCH_LIMIT = 120.0
+_GRACE = 10.0
+
+#: where each crawl_config key belongs when a task is given out (behaviour H51, H52, H59)
+FETCH_KEYS = frozenset(
+    "method headers user_agent data connect_timeout timeout allow_redirects cookies proxy etag last_modifed last_modified "
+    "save js_run_at js_script js_viewport_width js_viewport_height load_images fetch_type use_gzip validate_cert "
+    "max_redirects robots_txt".split()
+)
+PROCESS_KEYS = frozenset({"callback", "process_time_limit"})
+
+
+class Outlet(Protocol):
+    """A publisher, as seen from here."""
+
+    def room(self) -> int:
+        """Batches that may be put now without waiting."""
+        ...
+
+    def put(self, batch: str, body: bytes) -> None: ...
+
+
+def join_config(own: dict[str, Any], crawl_config: dict[str, Any], keys: frozenset[str], *, own_wins: bool) -> dict[str, Any]:
+    """A task's fetch or process dict with the project's crawl_config (behaviour H58, H59): scalars of the task win; of dict-valued
+    options the keys are merged."""
+    joined = {key: value for key, value in crawl_config.items() if key in keys}
+    if not joined:
+        return own
+    for key, value in own.items():
+        other = joined.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):
+            joined[key] = {**other, **value} if own_wins else {**value, **other}
+        elif own_wins or key not in joined:
+            joined[key] = value
+    return joined
+
+
+def to_dispatch(task: Task, project: ProjectRun) -> Dispatch:
+    """A task row as it is given out (behaviour S6)."""
+    crawl_config = project.info.crawl_config if project.info else {}
+    return Dispatch(
+        taskid=task.taskid,
+        project=task.project,
+        url=task.url,
+        run=task.run,
+        generation=project.head.generation,
+        schedule=task.schedule,
+        fetch=join_config(task.fetch, crawl_config, FETCH_KEYS, own_wins=True),
+        process=join_config(task.process, crawl_config, PROCESS_KEYS, own_wins=False),
+        track=task.track,
+        status=task.status,
+        lastcrawltime=task.lastcrawltime,
+        group=project.head.group,
+        project_md5sum=project.md5,
+        project_updatetime=project.head.updatetime,
+        debug=project.head.status == "DEBUG",
+        unconditional=task.unconditional,
+    )
+
+
+class Dispatcher:
+    """Gives work out."""
+
+    def __init__(
+        self,
+        taskdb: TaskDB,
+        epoch: int,
+        leases: Leases,
+        tasks_out: Outlet,
+        pages_out: Outlet,
+        too_large: Callable[[Dispatch, str], None],
+        process_limit: float = 30.0,
+    ) -> None:
+        self._taskdb = taskdb
+        self._epoch = epoch
+        self._leases = leases
+        self._tasks_out = tasks_out
+        self._pages_out = pages_out
+        self._too_large = too_large
+        self._process_limit = process_limit + 5 if process_limit else math.inf
+        self._batches = 0
+        self._turn = 0
+        self.tasks_in_flight = 0
+        self.controls_in_flight = 0
+
+    # --- tasks ----------------------------------------------------------------------------------------------------------
+
+    def dispatch(self, projects: Sequence[ProjectRun], now: float) -> int:
+        """Give out what may go now; how many tasks went."""
+        pools = self._leases.pool_sizes(Role.FETCHER)
+        size = max(1, min(MAX_BATCH, min(pools, default=100) // 4))
+        total = max(MIN_BUDGET, 2 * sum(pools))
+        room = min(total - self.tasks_in_flight, self._tasks_out.room() * size)
+        if room <= 0:
+            return 0
+        ready = [project for project in projects if project.wake_at <= now and self._look(project, now)]
+        chosen = self._choose(ready, room, total, now)
+        try:
+            tasks = [task for project, keys in chosen for task in self._read(project, keys)]
+        except DatabaseError:
+            self._put_back(chosen, now)
+            raise
+        by_name = {project.name: project for project in ready}
+        for task, _ in tasks:
+            by_name[task.project].in_flight += 1
+        self.tasks_in_flight += len(tasks)
+        processors = len(self._leases.pool_sizes(Role.PROCESSOR))
+        for batch in _cut(tasks, size, self._leases.deaths):
+            self._send_tasks(batch, max(1, processors))
+        for project in ready:
+            project.wake_at = project.next_wake(now)
+        return len(tasks)
+
+    def _look(self, project: ProjectRun, now: float) -> bool:
+        """Something of this project may go; refills its window if it runs low."""
+        if project.selectable(now) and project.bucket.available(now) >= 1:
+            window = project.window
+            if window.wants_refill(now):
+                # in flight and due in the table are the same rows: ask for as many more
+                asked = window.limit + project.in_flight
+                answer = self._taskdb.refill(project.name, now, asked)
+                held = {taskid for name, taskid in self._leases.keys() if name == project.name}
+                window.refill(answer.keys, answer.next_due, asked, held, now)
+            if len(window):
+                return True
+        project.wake_at = project.next_wake(now)
+        return False
+
+    def _choose(
+        self, ready: list[ProjectRun], room: int, total: int, now: float
+    ) -> list[tuple[ProjectRun, list[DueKey]]]:
+        """Equal shares, round by round; no project may hold more than half of the budget while another has due work."""
+        if not ready:
+            return []
+        self._turn = (self._turn + 1) % len(ready)
+        waiting = ready[self._turn :] + ready[: self._turn]
+        chosen: dict[str, list[DueKey]] = {project.name: [] for project in ready}
+        alone = len(ready) == 1
+        while waiting and room > 0:
+            share = max(1, room // len(waiting))
+            still: list[ProjectRun] = []
+            for project in waiting:
+                cap = total if alone else total // 2
+                held = project.in_flight + len(chosen[project.name])
+                count = int(min(share, room, project.bucket.available(now), cap - held, len(project.window)))
+                if count > 0:
+                    chosen[project.name] += [key for _ in range(count) if (key := project.window.take())]
+                    project.bucket.take(count)
+                    room -= count
+                    still.append(project)
+            waiting = still
+        return [(project, chosen[project.name]) for project in ready if chosen[project.name]]
+
+    def _put_back(self, chosen: list[tuple[ProjectRun, list[DueKey]]], now: float) -> None:
+        """The database went away between choosing and reading."""
+        for project, keys in chosen:
+            project.bucket.take(-len(keys))
+            for key in keys:
+                project.window.add(key, now)
+
+    def _read(self, project: ProjectRun, keys: list[DueKey]) -> list[tuple[Dispatch, DueKey]]:
+        """The bodies of chosen tasks, in the order chosen; what is no longer waiting to run is left out."""
+        rows = {task.taskid: task for task in self._taskdb.get(project.name, [key.taskid for key in keys])}
+        found: list[tuple[Dispatch, DueKey]] = []
+        for key in keys:
+            task = rows.get(key.taskid)
+            if task is None or task.status != TaskStatus.ACTIVE:
+                logger.warning("%s:%s is not there any more, left out", project.name, key.taskid)
+                project.bucket.take(-1)
+            else:
+                found.append((to_dispatch(task, project), key))
+        return found
+
+    def _send_tasks(self, batch: list[tuple[Dispatch, DueKey]], processors: int) -> None:
+        name = self._next_batch()
+        try:
+            body = codec.encode(
+                TaskBatch(batch=name, epoch=self._epoch, tasks=[task for task, _ in batch], processors=processors)
+            )
+        except MessageTooLarge as error:
+            self._leases.dispatch(name, QueueName.TO_FETCHER, [(task.key, key, math.inf) for task, key in batch])
+            if len(batch) == 1:
+                self._too_large(batch[0][0], str(error))
+            else:
+                middle = len(batch) // 2
+                self._send_tasks(batch[:middle], processors)
+                self._send_tasks(batch[middle:], processors)
+            return
+        self._leases.dispatch(name, QueueName.TO_FETCHER, [(task.key, key, self._cap(task)) for task, key in batch])
+        for task, _ in batch:
+            logger.debug("select %s:%s %s", task.project, task.taskid, task.url)
+        self._tasks_out.put(name, body)
+
+    # --- control work ---------------------------------------------------------------------------------------------------
+
+    def dispatch_control(self, rows: Iterable[tuple[Control, ProjectRun]]) -> None:
+        """Give these control rows out (the caller looked at budget and room)."""
+        batch = [control.page(row, project) for row, project in rows]
+        for start in range(0, len(batch), CONTROL_BATCH):
+            pages = batch[start : start + CONTROL_BATCH]
+            name = self._next_batch()
+            runs = [(page.task.key, None, self._process_limit * 2 + _GRACE) for page in pages]
+            self._leases.dispatch(name, QueueName.CONTROL, runs)
+            self.controls_in_flight += len(pages)
+            self._pages_out.put(name, codec.encode(PageBatch(batch=name, pages=pages)))
+
+    def in_flight(self) -> KeysView[tuple[str, str]]:
+        """Projects and taskids (or control ids) in flight."""
+        return self._leases.keys()
+
+    def control_room(self) -> int:
+        """Control rows that may go out now."""
+        return min(CONTROL_BUDGET - self.controls_in_flight, self._pages_out.room() * CONTROL_BATCH)
+
+    def _cap(self, task: Dispatch) -> float:
+        """Seconds that one worker may hold the task at most."""
+        fetch = task.fetch.get("timeout")
+        process = task.process.get("process_time_limit")
+        return _GRACE + max(
+            float(fetch) if isinstance(fetch, int | float) else _FETCH_LIMIT,
+            float(process) + 5 if isinstance(process, int | float) and process else self._process_limit,
+        )
+
+    def _next_batch(self) -> str:
+        self._batches += 1
+        return f"scheduler-{self._epoch}-{self._batches}"
+
+
+def _cut(
+    tasks: list[tuple[Dispatch, DueKey]], size: int, deaths: dict[tuple[str, str], int]
+) -> list[list[tuple[Dispatch, DueKey]]]:
+    """Batches of at most ``size``; a task that a worker died over travels alone."""
+    alone = [pair for pair in tasks if deaths and (pair[0].project, pair[0].taskid) in deaths]
+    rest = [pair for pair in tasks if pair not in alone] if alone else tasks
+    return [[pair] for pair in alone] + [rest[start : start + size] for start in range(0, len(rest), size)]
+

@@ -1,0 +1,95 @@
+"""The one place where everything that happens to the scheduler arrives: bounded for what the queues bring, so that a scheduler
+that cannot keep up slows its queues and not its memory. The loop sleeps on it until the next due time."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from pyspider_lite.models import NewTaskBatch, StatusBatch
+
+
+class Depths(Struct, frozen=True):
+    """How many messages waited in each queue, for a question asked at ``asked``."""
+
+    asked: float
+    sizes: dict[str, int]
+
+
+class Heard(Struct):
+    """Everything that came in since the last step."""
+
+    status: list[StatusBatch] = field(default_factory=list)
+    #: batches of newtask_queue, each with the call that acknowledges it
+    new: list[tuple[NewTaskBatch, Callable[[], None]]] = field(default_factory=list)
+    #: ids of batches that are on their queue now
+    sent: list[str] = field(default_factory=list)
+    commands: list[Callable[[Any], None]] = field(default_factory=list)
+    depths: Depths | None = None
+    #: nothing more waits, here or (as far as the consumer saw) in status_queue
+    drained: bool = True
+
+
+class Inbox:
+    """Filled by the I/O threads, emptied by the loop."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._capacity = capacity
+        self._changed = threading.Condition()
+        self._heard = Heard()
+        self._waiting = 0
+        self._woken = False
+
+    def room(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for room; for consumers."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting < self._capacity, seconds)
+
+    def status(self, batch: StatusBatch) -> None:
+        """A message of status_queue."""
+        with self._changed:
+            self._heard.status.append(batch)
+            self._waiting += 1
+            self._changed.notify_all()
+
+    def new_tasks(self, batch: NewTaskBatch, ack: Callable[[], None]) -> None:
+        """A message of newtask_queue."""
+        with self._changed:
+            self._heard.new.append((batch, ack))
+            self._waiting += 1
+            self._changed.notify_all()
+
+    def sent(self, batch: str) -> None:
+        """A publisher put a batch on its queue."""
+        with self._changed:
+            self._heard.sent.append(batch)
+            self._changed.notify_all()
+
+    def depths(self, depths: Depths) -> None:
+        """The queues were measured; no reason to wake up."""
+        with self._changed:
+            self._heard.depths = depths
+
+    def command(self, command: Callable[[Any], None]) -> None:
+        """Call ``command(scheduler)`` in the next step."""
+        with self._changed:
+            self._heard.commands.append(command)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Do not sleep on."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def collect(self, timeout: float) -> Heard:
+        """All that came in; waits up to ``timeout`` seconds for something."""
+        with self._changed:
+            self._changed.wait_for(self._something, timeout)
+            heard, self._heard, self._waiting, self._woken = self._heard, Heard(), 0, False
+            self._changed.notify_all()
+            return heard
+
+    def _something(self) -> bool:
+        return self._woken or self._waiting > 0 or bool(self._heard.sent or self._heard.commands)

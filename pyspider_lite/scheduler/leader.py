@@ -1,0 +1,83 @@
+"""Who leads: a thread of its own renews the leader row, so that a long transaction of the loop costs no leadership. The epoch that
+every transaction checks is what makes it safe; this thread only makes it prompt (design, section 5)."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from pyspider_lite.database.base import TaskDB
+from pyspider_lite.errors import DatabaseError
+
+logger = logging.getLogger("scheduler")
+
+#: seconds: how long a leader leads without renewing, and how often it renews
+TERM, RENEW = 6.0, 2.0
+#: seconds between two tries of a stand-by
+_TRY = 1.0
+
+
+class Leadership(threading.Thread):
+    """Tries to lead, and keeps the lead; ``lost`` is called once when it is gone."""
+
+    def __init__(self, taskdb: TaskDB, holder: str, rpc: Callable[[], str], lost: Callable[[], None]) -> None:
+        super().__init__(name="leadership", daemon=True)
+        self._taskdb = taskdb
+        self._holder = holder
+        self._rpc = rpc
+        self._lost = lost
+        self._leads = threading.Event()
+        self._stopping = threading.Event()
+        self._until = 0.0
+        self.epoch: int | None = None
+
+    def wait(self, timeout: float) -> int | None:
+        """The epoch once we lead; None if that does not happen within ``timeout`` seconds."""
+        return self.epoch if self._leads.wait(timeout) else None
+
+    def stop(self) -> None:
+        """Give the lead back, so that a stand-by takes over at once."""
+        self._stopping.set()
+        if self.is_alive():
+            self.join(5.0)
+
+    def run(self) -> None:
+        said = False
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                lost = not self._round(began)
+            except DatabaseError as error:
+                lost = self.epoch is not None and time.monotonic() >= self._until
+                if not said:
+                    logger.warning("waiting for the database, to lead: %s", error)
+                said = True
+            else:
+                said = False
+            if lost and self.epoch is not None:
+                logger.warning("epoch %d: another scheduler may lead now", self.epoch)
+                self._lost()
+                break
+            self._stopping.wait(_TRY if self.epoch is None else RENEW)
+        self._resign()
+
+    def _round(self, began: float) -> bool:
+        """One try to lead, or to renew; False if the lead is another's."""
+        if self.epoch is None:
+            self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc())
+            if self.epoch is not None:
+                self._until = began + TERM
+                self._leads.set()
+            return True
+        if not self._taskdb.renew(self.epoch, TERM):
+            return False
+        self._until = began + TERM
+        return True
+
+    def _resign(self) -> None:
+        try:
+            if self.epoch is not None:
+                self._taskdb.resign(self.epoch)
+        except DatabaseError as error:
+            logger.debug("could not resign: %s", error)
+        self._taskdb.close()

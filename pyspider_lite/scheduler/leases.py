@@ -1,0 +1,299 @@
+"""Where every run in flight is, and which of them are lost (design, section 4; docs/architecture.md). Pure.
+
+Time here counts only while the scheduler keeps up with ``status_queue``: `advance` adds at most a second a call, and nothing
+while behind, so that an outage or a stall of ours is nobody's death.
+"""
+
+from collections.abc import Iterable, KeysView
+from typing import Any
+
+from msgspec import Struct
+
+from pyspider_lite.models import Beat, Claim, Handover, RunKey
+
+#: seconds without a beat after which a worker is dead: three beats
+DEAD_AFTER = 6.0
+#: seconds after which a batch that should have been claimed is lost
+UNCLAIMED_AFTER = 5.0
+#: two batches of different workers that were put closer together than this may lie in their queue in either order
+ORDER_KNOWN = 2.0
+#: deaths of a worker while it ran a task after which that task fails
+POISON_AFTER = 3
+#: a longer gap between two calls of `advance` counts as this much
+MAX_ADVANCE = 1.0
+
+#: lease key: project and taskid (or control id)
+LeaseKey = tuple[str, str]
+
+
+class Lost(Struct, frozen=True):
+    """A run that must be given out again."""
+
+    run: RunKey
+    reason: str
+    #: what `dispatch` was given with it; None for a run adopted from another leader
+    ticket: Any
+    #: workers that died while they ran this task
+    deaths: int
+
+
+class _Batch:
+    """A batch on a queue (worker is None) or in a worker's hands."""
+
+    __slots__ = ("evidence", "id", "keys", "queue", "since", "worker")
+
+    def __init__(self, batch: str, queue: str, since: float | None) -> None:
+        self.id = batch
+        self.queue = queue
+        #: when it was put (None: not yet) or claimed
+        self.since = since
+        self.worker: str | None = None
+        #: since when it is known to be no longer in its queue although nobody claimed it
+        self.evidence: float | None = None
+        self.keys: set[LeaseKey] = set()
+
+
+class _Lease:
+    __slots__ = ("batch", "cap", "run", "ticket")
+
+    def __init__(self, run: RunKey, batch: _Batch, ticket: Any, cap: float) -> None:
+        self.run = run
+        self.batch = batch
+        self.ticket = ticket
+        self.cap = cap
+
+
+class Worker(Struct):
+    """A worker that beats."""
+
+    beat: Beat
+    #: in the clock of `advance`
+    last_seen: float
+
+
+class Leases:
+    """All runs in flight."""
+
+    def __init__(self) -> None:
+        self.workers: dict[str, Worker] = {}
+        self.deaths: dict[LeaseKey, int] = {}
+        self._leases: dict[LeaseKey, _Lease] = {}
+        self._batches: dict[str, _Batch] = {}
+        self._lost: list[Lost] = []
+        self._clock = 0.0
+        self._wall: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    @property
+    def clock(self) -> float:
+        """Seconds in which the scheduler kept up, since it began."""
+        return self._clock
+
+    def run_of(self, project: str, taskid: str) -> int | None:
+        """The number of the run in flight."""
+        lease = self._leases.get((project, taskid))
+        return lease.run[2] if lease else None
+
+    def keys(self) -> KeysView[LeaseKey]:
+        """Everything in flight."""
+        return self._leases.keys()
+
+    def pool_sizes(self, role: str) -> list[int]:
+        """Pool sizes of the live workers of a role."""
+        return [worker.beat.pool_size for worker in self.workers.values() if worker.beat.role == role]
+
+    # --- what happens to a run ------------------------------------------------------------------------------------------
+
+    def dispatch(self, batch: str, queue: str, runs: Iterable[tuple[RunKey, Any, float]]) -> None:
+        """Runs were handed to the publisher: key, ticket, and the seconds a worker may take at most."""
+        place = self._batches[batch] = _Batch(batch, queue, None)
+        for run, ticket, cap in runs:
+            key = run[:2]
+            self._leave(key)
+            self._leases[key] = _Lease(run, place, ticket, cap)
+            place.keys.add(key)
+
+    def sent(self, batch: str) -> None:
+        """The publisher has put the batch on its queue."""
+        place = self._batches.get(batch)
+        if place is not None and place.since is None:
+            place.since = self._clock
+
+    def claim(self, claim: Claim) -> None:
+        """A worker took a batch off its queue."""
+        place = self._batches.get(claim.batch)
+        if place is None:
+            # nobody said yet when it was put, so it proves nothing about others
+            place = self._batches[claim.batch] = _Batch(claim.batch, claim.queue, None)
+        if place.since is not None and place.worker is None:
+            self._later_one_claimed(claim.queue, place.since - ORDER_KNOWN)
+        place.worker, place.since, place.evidence = claim.worker, self._clock, None
+        self._move(claim.runs, place)
+        self._drop_if_empty(place)
+
+    def hand_over(self, handover: Handover) -> None:
+        """A worker put runs that it held onto a queue, as a new batch."""
+        place = self._batches.get(handover.batch)
+        if place is None:
+            place = self._batches[handover.batch] = _Batch(handover.batch, handover.queue, self._clock)
+        # a receiver's claim may have come before this: then they are in its hands already
+        self._move((run for run in handover.runs if self._with(run, handover.worker)), place)
+        self._drop_if_empty(place)
+
+    def release(self, worker: str, runs: Iterable[RunKey]) -> None:
+        """A worker gives back what it has not started."""
+        for run in runs:
+            if self._with(run, worker):
+                self._lose(run[:2], "released")
+
+    def reported(self, run: RunKey) -> None:
+        """All that it reports is here and waits for the commit: from now on it cannot be lost, whatever its worker says."""
+        lease = self._leases.get(run[:2])
+        if lease is not None and lease.run == run:
+            self._move([run], _Batch("", "", None))
+
+    def end(self, project: str, taskid: str) -> Any:
+        """The run is over; its ticket, None if it was not in flight."""
+        key = (project, taskid)
+        self.deaths.pop(key, None)
+        lease = self._leases.get(key)
+        self._leave(key)
+        return lease.ticket if lease else None
+
+    def seen_empty(self, queue: str, asked: float) -> None:
+        """The queue held no message when it was measured, which was not before ``asked`` (in the time of `clock`)."""
+        for place in self._batches.values():
+            waits = place.worker is None and place.evidence is None
+            if waits and place.queue == queue and place.since is not None and place.since < asked:
+                place.evidence = self._clock
+
+    # --- beats and time -------------------------------------------------------------------------------------------------
+
+    def beat(self, beat: Beat) -> list[RunKey]:
+        """A worker lives and says what it holds. What it no longer holds is lost; what we do not know is adopted (we are a new
+        leader) and returned."""
+        if beat.leaving:
+            self._bury(beat.worker, died=False)
+            return []
+        self.workers[beat.worker] = Worker(beat, self._clock)
+        adopted: list[RunKey] = []
+        held: set[LeaseKey] = set()
+        for batch, runs in beat.holds.items():
+            place = self._batches.get(batch)
+            if place is None:
+                place = self._batches[batch] = _Batch(batch, "", self._clock)
+                place.worker = beat.worker
+            for run in runs:
+                held.add(run[:2])
+                if run[:2] not in self._leases:
+                    adopted.append(run)
+                    self._leases[run[:2]] = _Lease(run, place, None, 3600.0)
+                    place.keys.add(run[:2])
+            self._drop_if_empty(place)
+        self._lose_what_is_gone(beat.worker, held)
+        return adopted
+
+    def _lose_what_is_gone(self, worker: str, held: set[LeaseKey]) -> None:
+        for place in [place for place in self._batches.values() if place.worker == worker]:
+            for key in list(place.keys - held):
+                self._lose(key, "no longer with its worker")
+
+    def advance(self, now: float, *, drained: bool) -> None:
+        """Time went by. ``drained``: everything that workers said until now has been heard."""
+        if self._wall is not None and drained:
+            self._clock += max(0.0, min(now - self._wall, MAX_ADVANCE))
+        self._wall = now
+
+    def fresh_term(self) -> None:
+        """After a reconnect or a takeover: everybody gets a new term."""
+        for worker in self.workers.values():
+            worker.last_seen = self._clock
+        for place in self._batches.values():
+            place.evidence = None
+            if place.since is not None:
+                place.since = self._clock
+
+    def check(self, held_back: frozenset[str] = frozenset()) -> list[Lost]:
+        """Everything lost since the last call. Workers of the roles in ``held_back`` wait for room in their outgoing queue:
+        their caps do not count."""
+        for name, worker in list(self.workers.items()):
+            if self._clock - worker.last_seen > DEAD_AFTER:
+                self._bury(name, died=True)
+        for place in list(self._batches.values()):
+            if place.worker is None:
+                if place.evidence is not None and self._clock - place.evidence > UNCLAIMED_AFTER:
+                    self._lose_all(place, "its batch vanished from the queue")
+            elif place.worker not in self.workers:
+                # claimed by somebody of whom no beat was ever seen
+                if self._clock - (place.since or 0) > DEAD_AFTER:
+                    self._lose_all(place, "its worker is unknown")
+            elif self.workers[place.worker].beat.role in held_back:
+                place.since = self._clock
+            else:
+                self._check_caps(place)
+        lost, self._lost = self._lost, []
+        return lost
+
+    def _check_caps(self, place: _Batch) -> None:
+        since = place.since or 0.0
+        for key in [key for key in place.keys if self._clock - since > self._leases[key].cap]:
+            self._lose(key, "past its time limit")
+
+    # --- within ---------------------------------------------------------------------------------------------------------
+
+    def _with(self, run: RunKey, worker: str) -> bool:
+        lease = self._leases.get(run[:2])
+        return lease is not None and lease.run == run and lease.batch.worker == worker
+
+    def _move(self, runs: Iterable[RunKey], place: _Batch) -> None:
+        for run in runs:
+            lease = self._leases.get(run[:2])
+            if lease is not None and lease.run == run and lease.batch is not place:
+                lease.batch.keys.discard(run[:2])
+                self._drop_if_empty(lease.batch)
+                lease.batch = place
+                place.keys.add(run[:2])
+
+    def _later_one_claimed(self, queue: str, since: float) -> None:
+        """Queues are first in, first out: what was put earlier is no longer there."""
+        for place in self._batches.values():
+            if (
+                place.queue == queue
+                and place.worker is None
+                and place.since is not None
+                and place.since < since
+                and place.evidence is None
+            ):
+                place.evidence = self._clock
+
+    def _bury(self, name: str, *, died: bool) -> None:
+        worker = self.workers.pop(name, None)
+        running = worker.beat.running if worker and died else None
+        if running and self._with(running, name):
+            self.deaths[running[:2]] = self.deaths.get(running[:2], 0) + 1
+        for place in [place for place in self._batches.values() if place.worker == name]:
+            self._lose_all(place, "its worker died" if died else "its worker left")
+
+    def _lose_all(self, place: _Batch, reason: str) -> None:
+        for key in list(place.keys):
+            self._lose(key, reason)
+        self._batches.pop(place.id, None)
+
+    def _lose(self, key: LeaseKey, reason: str) -> None:
+        lease = self._leases[key]
+        self._lost.append(Lost(lease.run, reason, lease.ticket, self.deaths.get(key, 0)))
+        self._leave(key)
+
+    def _leave(self, key: LeaseKey) -> None:
+        lease = self._leases.pop(key, None)
+        if lease is not None:
+            lease.batch.keys.discard(key)
+            self._drop_if_empty(lease.batch)
+
+    def _drop_if_empty(self, place: _Batch) -> None:
+        if not place.keys:
+            self._batches.pop(place.id, None)
+
+

@@ -1,0 +1,312 @@
+"""What one transaction of the scheduler will write: decided from what was read, before anything is written.
+
+`Plan` takes ended runs first and submissions after them, keeps an overlay of the states that they leave behind (a page may end
+and be crawled again in one batch), and collects rows and counts by project. `commit.py` reads before it and writes after it.
+No queue, no database, no clock in here.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pyspider_lite.database.base import NewRow
+from pyspider_lite.models import (
+    Control,
+    ControlKind,
+    DueKey,
+    NewTask,
+    ProjectState,
+    Report,
+    TaskEnd,
+    TaskRestart,
+    TaskState,
+    TaskStatus,
+)
+from pyspider_lite.scheduler import rules
+
+_COUNT = {TaskStatus.ACTIVE: "active", TaskStatus.SUCCESS: "success", TaskStatus.FAILED: "failed", TaskStatus.BAD: "bad"}
+
+
+class Dropped(Struct, frozen=True):
+    """A submission that had no effect, and why."""
+
+    project: str
+    taskid: str
+    url: str
+    reason: str
+
+
+class ProjectPlan(Struct):
+    """What is written for one project, and what memory takes over after the commit."""
+
+    counts: ProjectState
+    stored: dict[str, TaskState]
+    inserts: dict[str, NewRow] = field(default_factory=dict)
+    ends: dict[str, TaskEnd] = field(default_factory=dict)
+    restarts: dict[str, TaskRestart] = field(default_factory=dict)
+    postponed: dict[str, NewTask] = field(default_factory=dict)
+    #: tasks that wait to run now, or later
+    due: dict[str, DueKey] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    change: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    armed: bool = False
+    last_tick: int = 0
+
+    def moved(self, before: tuple[int, bool] | None, after: tuple[int, bool]) -> None:
+        """A task went from one (status, periodic) to another."""
+        for sign, state in ((-1, before), (1, after)):
+            if state is not None:
+                self.change[_COUNT.get(TaskStatus(state[0]), "bad")] += sign
+                if state[1] and state[0] == TaskStatus.ACTIVE:
+                    self.change["periodic"] += sign
+
+    def new_counts(self) -> ProjectState:
+        """The state row after this plan."""
+        counts = {name: max(0, getattr(self.counts, name) + n) for name, n in self.change.items()}
+        return replace(
+            self.counts,
+            armed=self.armed or self.counts.armed,
+            last_tick=max(self.last_tick, self.counts.last_tick),
+            **counts,
+        )
+
+
+def _shape(status: int, raw: dict[str, object]) -> tuple[int, bool]:
+    return status, bool(raw.get("auto_recrawl")) and rules.read_schedule(raw).periodic
+
+
+class Plan:
+    """The writes of one transaction."""
+
+    def __init__(self, now: float, in_flight: Callable[[str, str], int | None]) -> None:
+        self._now = now
+        self._in_flight = in_flight
+        self._order = 0
+        self.projects: dict[str, ProjectPlan] = {}
+        self.controls: dict[str, Control] = {}
+        self.done_controls: set[str] = set()
+        self.applied: list[Report] = []
+        self.stale: list[Report] = []
+        self.dropped: list[Dropped] = []
+
+    # --- reports --------------------------------------------------------------------------------------------------------
+
+    def end_task(self, report: Report, retry_delay: dict[str, float]) -> None:
+        """The report of a task's run: applied if its run is the row's, else stale."""
+        project = self.projects[report.project]
+        state = project.stored.get(report.taskid)
+        if state is None or state.run != report.run or state.status != TaskStatus.ACTIVE:
+            self._stale(report, state)
+            return
+        if report.no_status:
+            # pyspider left such a task to be run again for ever; here the run just says nothing of itself (H35)
+            ended = rules.Ended(TaskStatus.SUCCESS, None, state.schedule, "success")
+        elif report.ok:
+            ended = rules.on_success(state.schedule, now=self._now)
+        else:
+            ended = rules.on_failure(state.schedule, retry_delay, now=self._now, retry_after=report.retry_after)
+        self._end(project, report, state, ended)
+        self.applied.append(report)
+
+    def _end(self, project: ProjectPlan, report: Report, state: TaskState, ended: rules.Ended) -> None:
+        end = TaskEnd(
+            taskid=report.taskid,
+            status=ended.status,
+            schedule=ended.schedule,
+            due=ended.due,
+            priority=state.priority,
+            run=state.run + 1,
+            updatetime=self._now,
+            lastcrawltime=self._now,
+            track=None if report.no_status else report.track,
+        )
+        project.ends[report.taskid] = end
+        project.moved(_shape(state.status, state.schedule), _shape(ended.status, ended.schedule))
+        project.events[ended.event] += 1
+        after = replace(
+            state,
+            status=ended.status,
+            schedule=ended.schedule,
+            lastcrawltime=self._now,
+            due=ended.due,
+            run=state.run + 1,
+            pending=None,
+            unconditional=False,
+        )
+        project.stored[report.taskid] = after
+        if ended.due is not None:
+            project.due[report.taskid] = DueKey(
+                taskid=report.taskid, priority=state.priority, due=ended.due, seq=state.seq
+            )
+        if state.pending is not None:
+            self._apply_pending(project, after, state.pending)
+
+    def _apply_pending(self, project: ProjectPlan, state: TaskState, pending: NewTask) -> None:
+        if rules.read_schedule(pending.schedule).cancel:
+            self._cancel(project, state)
+        else:
+            self._restart(project, state, pending, unconditional=True)
+
+    def _stale(self, report: Report, state: TaskState | None) -> None:
+        """Another run has the row; but if this one held the lease, a restart that waited for it is due now."""
+        self.stale.append(report)
+        held = self._in_flight(report.project, report.taskid) == report.run
+        if state is not None and state.pending is not None and held:
+            self._apply_pending(self.projects[report.project], state, state.pending)
+
+    def end_control(self, report: Report, row: Control | None) -> None:
+        """The report of control work: applied if the control row is still there, else stale. `on_start` and `on_finished` also
+        show as task rows."""
+        if row is None or row.id in self.done_controls:
+            self.stale.append(report)
+            return
+        self.done_controls.add(row.id)
+        self.applied.append(report)
+        project = self.projects[report.project]
+        if row.kind == ControlKind.START:
+            project.armed = True
+        if row.kind in (ControlKind.START, ControlKind.FINISHED):
+            self._show_as_task(project, report, row)
+
+    def _show_as_task(self, project: ProjectPlan, report: Report, row: Control) -> None:
+        state = project.stored.get(row.task.taskid)
+        status = TaskStatus.SUCCESS if report.ok else TaskStatus.FAILED
+        if state is None:
+            project.inserts[row.task.taskid] = NewRow(task=row.task, due=self._now, priority=0, updatetime=self._now)
+        project.ends[row.task.taskid] = TaskEnd(
+            taskid=row.task.taskid,
+            status=status,
+            schedule=row.task.schedule,
+            due=None,
+            priority=0,
+            run=(state.run if state else 0) + 1,
+            updatetime=self._now,
+            lastcrawltime=self._now,
+            track=report.track,
+        )
+        project.moved(_shape(state.status, state.schedule) if state else None, (status, False))
+        project.events["success" if report.ok else "failed"] += 1
+        project.stored[row.task.taskid] = TaskState(
+            taskid=row.task.taskid,
+            status=status,
+            schedule=row.task.schedule,
+            lastcrawltime=self._now,
+            due=None,
+            priority=0,
+            run=(state.run if state else 0) + 1,
+            seq=state.seq if state else 0,
+        )
+
+    # --- submissions ----------------------------------------------------------------------------------------------------
+
+    def submit(self, task: NewTask) -> str | None:
+        """A task to be entered; why it was dropped, or None."""
+        project = self.projects[task.project]
+        try:
+            new = rules.read_schedule(task.schedule)
+        except ValueError as error:
+            return self.drop(task, f"invalid: {error}")
+        state = project.stored.get(task.taskid)
+        in_flight = (
+            state is not None
+            and task.taskid not in project.ends
+            and task.taskid not in project.restarts
+            and self._in_flight(task.project, task.taskid) is not None
+        )
+        decision = rules.on_request(new, state, now=self._now, in_flight=in_flight)
+        match decision:
+            case rules.Insert():
+                self._insert(project, task, new)
+            case rules.Restart(unconditional):
+                assert state is not None
+                self._restart(project, state, task, unconditional=unconditional)
+            case rules.Postpone():
+                project.postponed[task.taskid] = task
+            case rules.Cancel():
+                assert state is not None
+                self._cancel(project, state)
+            case rules.Ignore(reason):
+                project.known.add(task.taskid)
+                return self.drop(task, reason)
+        return None
+
+    def drop(self, task: NewTask, reason: str) -> str:
+        """A submission without effect, for this reason."""
+        self.dropped.append(Dropped(task.project, task.taskid, task.url, reason))
+        return reason
+
+    def _due(self, schedule: rules.Schedule) -> float:
+        """Submissions of one batch keep their order: each is due a microsecond after the one before, none after now."""
+        self._order += 1
+        due = rules.first_due(schedule, self._now)
+        return due if due > self._now else self._now - 0.02 + min(self._order, 19_000) * 1e-6
+
+    def _insert(self, project: ProjectPlan, task: NewTask, new: rules.Schedule) -> None:
+        due = self._due(new)
+        project.inserts[task.taskid] = NewRow(task=task, due=due, priority=new.priority, updatetime=self._now)
+        project.stored[task.taskid] = TaskState(
+            taskid=task.taskid,
+            status=TaskStatus.ACTIVE,
+            schedule=task.schedule,
+            lastcrawltime=None,
+            due=due,
+            priority=new.priority,
+            run=0,
+            seq=0,
+        )
+        project.due[task.taskid] = DueKey(taskid=task.taskid, priority=new.priority, due=due, seq=0)
+        project.moved(None, (TaskStatus.ACTIVE, new.periodic))
+        project.events["pending"] += 1
+        project.known.add(task.taskid)
+        project.armed = True
+
+    def _restart(self, project: ProjectPlan, state: TaskState, task: NewTask, *, unconditional: bool) -> None:
+        new = rules.read_schedule(task.schedule)
+        due = self._due(new)
+        inserted = project.inserts.get(task.taskid)
+        run = state.run if inserted and task.taskid not in project.ends else state.run + 1
+        if inserted and task.taskid not in project.ends:
+            project.inserts[task.taskid] = NewRow(task=task, due=due, priority=new.priority, updatetime=self._now)
+        else:
+            project.restarts[task.taskid] = TaskRestart(
+                task=task, due=due, priority=new.priority, run=run, updatetime=self._now, unconditional=unconditional
+            )
+        project.moved(_shape(state.status, state.schedule), (TaskStatus.ACTIVE, new.periodic))
+        project.stored[task.taskid] = replace(
+            state,
+            status=TaskStatus.ACTIVE,
+            schedule=task.schedule,
+            due=due,
+            priority=new.priority,
+            run=run,
+            pending=None,
+            unconditional=unconditional,
+        )
+        project.due[task.taskid] = DueKey(taskid=task.taskid, priority=new.priority, due=due, seq=state.seq)
+        project.gone.discard(task.taskid)
+        project.events["pending"] += 1
+        project.armed = True
+
+    def _cancel(self, project: ProjectPlan, state: TaskState) -> None:
+        project.ends[state.taskid] = TaskEnd(
+            taskid=state.taskid,
+            status=TaskStatus.BAD,
+            schedule=state.schedule,
+            due=None,
+            priority=state.priority,
+            run=state.run + 1,
+            updatetime=self._now,
+            lastcrawltime=state.lastcrawltime,
+            track=None,
+        )
+        project.moved(_shape(state.status, state.schedule), (TaskStatus.BAD, False))
+        project.stored[state.taskid] = replace(
+            state, status=TaskStatus.BAD, due=None, run=state.run + 1, pending=None
+        )
+        project.due.pop(state.taskid, None)
+        project.restarts.pop(state.taskid, None)
+        project.gone.add(state.taskid)

@@ -1,0 +1,132 @@
+"""What the scheduler knows of one project while it runs: pace, info, counts, pause. Pure: every method takes ``now``."""
+
+import math
+from collections import deque
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from pyspider_lite.models import ACTIVE_PROJECT, ProjectHead, ProjectState
+from pyspider_lite.scheduler.frontier import Window
+from pyspider_lite.scheduler.token_bucket import TokenBucket
+
+
+class Info(Struct, frozen=True):
+    """What a project's script says of itself (behaviour H63)."""
+
+    crawl_config: dict[str, Any] = {}
+    retry_delay: dict[str, float] = {}
+    #: intervals of the cron jobs, seconds
+    cron: list[int] = []
+
+
+class PauseState(StrEnum):
+    """Automatic pause (behaviour S55, S56)."""
+
+    FREE = "free"
+    PAUSED = "paused"
+    CHECKING = "checking"
+
+
+class AutoPause:
+    """Stops giving out a project whose last results all failed; lets a few through after a while (behaviour S55 to S57)."""
+
+    def __init__(self, fail_num: int, *, pause_time: float = 300.0, check_num: int = 3) -> None:
+        self._fail_num = fail_num
+        self._pause_time = pause_time
+        self._check_num = check_num
+        self._failures = 0
+        self._checked = 0
+        self._until = 0.0
+        self.state = PauseState.FREE
+
+    def record(self, ok: bool, now: float) -> None:
+        """A result came in."""
+        self._settle(now)
+        if ok:
+            self._failures, self.state = 0, PauseState.FREE
+            return
+        self._failures += 1
+        if self.state is PauseState.CHECKING:
+            self._checked += 1
+            if self._checked >= self._check_num:
+                self._pause(now)
+        elif self.state is PauseState.FREE and 0 < self._fail_num <= self._failures:
+            self._pause(now)
+
+    def resume(self) -> None:
+        """A user lifts the pause."""
+        self._failures, self.state = 0, PauseState.FREE
+
+    def paused(self, now: float) -> bool:
+        """Nothing is to be given out."""
+        self._settle(now)
+        return self.state is PauseState.PAUSED
+
+    def until(self, now: float) -> float:
+        """When it may be tried again; ``now`` if it is not paused."""
+        return self._until if self.paused(now) else now
+
+    def _pause(self, now: float) -> None:
+        self.state, self._until = PauseState.PAUSED, now + self._pause_time
+
+    def _settle(self, now: float) -> None:
+        if self.state is PauseState.PAUSED and now >= self._until:
+            self.state, self._checked = PauseState.CHECKING, 0
+
+
+class ProjectRun:
+    """One project as the scheduler sees it."""
+
+    def __init__(self, head: ProjectHead, counts: ProjectState, *, window_limit: int, fail_pause_num: int, now: float) -> None:
+        self.head = head
+        self.counts = counts
+        self.bucket = TokenBucket(head.rate, head.burst, now)
+        self.window = Window(window_limit)
+        self.pause = AutoPause(fail_pause_num)
+        self.md5 = ""
+        #: None until the script has answered _on_get_info; nothing is given out before (behaviour S12)
+        self.info: Info | None = None
+        #: newest cron tick given out
+        self.last_tick = int(now)
+        #: ids of control rows of this project that must be done before it is finished
+        self.controls: set[str] = set()
+        self.in_flight = 0
+        #: not before this time is it worth looking for work again
+        self.wake_at = -math.inf
+        #: newest events for `get_active_tasks` (behaviour S45)
+        self.log: deque[tuple[float, dict[str, Any]]] = deque(maxlen=100)
+
+    @property
+    def name(self) -> str:
+        return self.head.name
+
+    @property
+    def known_as(self) -> str:
+        """The name of its known keys: another project of the same name has others."""
+        return f"{self.head.name}:{self.head.generation}"
+
+    @property
+    def active(self) -> bool:
+        """The user wants it to be worked on (behaviour S8)."""
+        return self.head.status in ACTIVE_PROJECT
+
+    def selectable(self, now: float) -> bool:
+        """Tasks of it may be given out, apart from pace and due times."""
+        return self.active and self.info is not None and not self.pause.paused(now)
+
+    @property
+    def finished(self) -> bool:
+        """No task is due, delayed, in flight or waiting for a retry, periodic work aside (behaviour S50, UA22)."""
+        return self.counts.active - self.counts.periodic <= 0 and not self.controls
+
+    def next_wake(self, now: float) -> float:
+        """When this project may have a task to give out, as far as can be told now (``inf``: when something happens)."""
+        if not self.active or self.info is None:
+            return math.inf
+        if len(self.window) or self.window.more:
+            ready = now
+        else:
+            ready = self.window.next_due
+        return max(ready, self.bucket.next_at(now), self.pause.until(now))

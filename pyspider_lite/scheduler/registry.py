@@ -1,0 +1,111 @@
+"""Which projects there are, and what became of them: compares the projectdb with memory, once a second at most."""
+
+import logging
+from collections.abc import Iterable
+from hashlib import md5
+
+from pyspider_lite.database.base import ProjectDB, TaskDB
+from pyspider_lite.models import ProjectHead, ProjectState
+from pyspider_lite.scheduler.project_state import ProjectRun
+
+logger = logging.getLogger("scheduler")
+
+#: seconds between two looks at the projectdb's stamp, and between two full comparisons whatever the stamp says
+LOOK_EVERY = 1.0
+COMPARE_EVERY = 60.0
+#: smallest window of a project, however many there are
+_MIN_WINDOW = 100
+
+
+class Registry:
+    """The projects of the projectdb, as `ProjectRun` objects in ``projects``."""
+
+    def __init__(
+        self, projectdb: ProjectDB, taskdb: TaskDB, *, window: int, window_total: int, fail_pause_num: int
+    ) -> None:
+        self.projects: dict[str, ProjectRun] = {}
+        self._projectdb = projectdb
+        self._taskdb = taskdb
+        self._window = window
+        self._window_total = window_total
+        self._fail_pause_num = fail_pause_num
+        self._states: dict[str, ProjectState] = taskdb.project_states()
+        self._stamp: tuple[int, float] | None = None
+        self._looked = float("-inf")
+        self._compared = float("-inf")
+
+    def expire(self) -> None:
+        """Look again at the next `refresh`, whatever the time."""
+        self._looked = float("-inf")
+        self._stamp = None
+
+    def refresh(self, now: float) -> list[ProjectRun]:
+        """Bring ``projects`` up to date; those whose script is new or changed (they must be asked for their info)."""
+        if now - self._looked < LOOK_EVERY:
+            return []
+        self._looked = now
+        stamp = self._projectdb.stamp()
+        if stamp == self._stamp and now - self._compared < COMPARE_EVERY:
+            return []
+        changed = self._compare(self._projectdb.heads(), now)
+        # only now: what failed half-way is compared again
+        self._stamp, self._compared = stamp, now
+        return changed
+
+    def forget(self, name: str) -> None:
+        """The project was deleted."""
+        self.projects.pop(name, None)
+        self._states.pop(name, None)
+
+    def _compare(self, heads: Iterable[ProjectHead], now: float) -> list[ProjectRun]:
+        heads = list(heads)
+        limit = min(self._window, max(_MIN_WINDOW, self._window_total // max(1, len(heads))))
+        gone = set(self.projects) - {head.name for head in heads}
+        changed: list[ProjectRun] = []
+        for head in heads:
+            project = self.projects.get(head.name)
+            if project is not None and project.head.generation != head.generation:
+                gone.add(head.name)
+                project = None
+            if project is None:
+                changed.append(self._add(head, limit, now))
+            elif project.head != head and self._update(project, head, now):
+                changed.append(project)
+        for name in gone - {project.name for project in changed}:
+            logger.info("project %s is gone", name)
+            self.forget(name)
+        return [project for project in changed if project.active]
+
+    def _add(self, head: ProjectHead, limit: int, now: float) -> ProjectRun:
+        counts = self._states.get(head.name)
+        if counts is None or counts.generation != head.generation:
+            counts = ProjectState(project=head.name, generation=head.generation)
+        project = ProjectRun(head, counts, window_limit=limit, fail_pause_num=self._fail_pause_num, now=now)
+        if project.active:
+            self._taskdb.open_project(head.name)
+            project.md5 = self._md5(head.name)
+        self.projects[head.name] = project
+        return project
+
+    def _update(self, project: ProjectRun, head: ProjectHead, now: float) -> bool:
+        """Take over a changed row; True if its script must be asked for its info."""
+        was_active = project.active
+        project.head = head
+        project.bucket.set(head.rate, head.burst, now)
+        project.wake_at = float("-inf")
+        if was_active and not project.active:
+            logger.info("project %s: %s, nothing more is given out", head.name, head.status)
+        if not project.active:
+            project.info = None
+            project.md5 = ""
+            return False
+        self._taskdb.open_project(head.name)
+        script = self._md5(head.name)
+        if script == project.md5:
+            return False
+        project.md5, project.info = script, None
+        return True
+
+    def _md5(self, name: str) -> str:
+        project = self._projectdb.get(name)
+        return md5(project.script.encode(errors="surrogatepass")).hexdigest() if project else ""

@@ -1,0 +1,223 @@
+"""What becomes of a submission and of a report: pure functions from values and ``now`` to small frozen values.
+
+Sources: behaviour S15 to S22 (submissions) and S40 to S45 (reports), with the FIX items mended. Every refusal has a reason, a
+stable word that is counted and shown.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from pyspider_lite.models import NewTask, TaskState, TaskStatus
+
+#: seconds before the first, second ... retry, and before all later ones (behaviour S42)
+DEFAULT_RETRY_DELAY: dict[str, float] = {"0": 30, "1": 3600, "2": 6 * 3600, "3": 12 * 3600, "": 24 * 3600}
+DEFAULT_RETRIES = 3
+_MAX_INT = 2**31 - 1
+
+
+class Schedule(Struct, frozen=True):
+    """The schedule part of a task, checked and with its defaults (behaviour S3, H54)."""
+
+    priority: int = 0
+    retries: int = DEFAULT_RETRIES
+    exetime: float = 0.0
+    #: None: not given; negative: never crawl again
+    age: float | None = None
+    itag: Any = None
+    force_update: bool = False
+    auto_recrawl: bool = False
+    cancel: bool = False
+    #: retries used up so far
+    retried: int = 0
+
+    @property
+    def periodic(self) -> bool:
+        """It never ends by itself."""
+        return self.auto_recrawl and self.age is not None and self.age >= 0
+
+
+_DEFAULT = Schedule()
+
+
+def read_schedule(raw: dict[str, Any]) -> Schedule:
+    """A task's schedule as values; raises ValueError naming the key that is not what it must be."""
+    if not raw:
+        return _DEFAULT
+    return Schedule(
+        priority=int(_number(raw, "priority", 0)),
+        retries=int(_number(raw, "retries", DEFAULT_RETRIES)),
+        exetime=_number(raw, "exetime", 0),
+        age=None if raw.get("age") is None else _number(raw, "age", -1),
+        itag=raw.get("itag"),
+        force_update=bool(raw.get("force_update")),
+        auto_recrawl=bool(raw.get("auto_recrawl")),
+        cancel=bool(raw.get("cancel")),
+        retried=int(_number(raw, "retried", 0)),
+    )
+
+
+def _number(raw: dict[str, Any], key: str, default: float) -> float:
+    value = raw.get(key)
+    if value is None:
+        return default
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError(f"schedule.{key} is {value!r}, not a number") from None
+    if not isinstance(value, int | float) or value != value:
+        raise ValueError(f"schedule.{key} is {value!r}, not a number")
+    # infinities and numbers that no column holds are as good as the largest
+    return value if key == "exetime" else max(-_MAX_INT, min(_MAX_INT, value))
+
+
+# --- submissions --------------------------------------------------------------------------------------------------------
+
+
+class Insert(Struct, frozen=True):
+    """Nothing is stored of it: store it."""
+
+
+class Restart(Struct, frozen=True):
+    """It is stored and starts anew."""
+
+    #: the next fetch sends no validators (UA11)
+    unconditional: bool
+
+
+class Postpone(Struct, frozen=True):
+    """It is in flight: remember the restart until that run has ended (behaviour S21)."""
+
+
+class Cancel(Struct, frozen=True):
+    """Stop it: status BAD (behaviour S22)."""
+
+
+class Ignore(Struct, frozen=True):
+    """Nothing happens, for this reason."""
+
+    reason: str
+
+
+Decision = Insert | Restart | Postpone | Cancel | Ignore
+
+#: reasons of `Ignore`
+SEEN = "seen"
+FRESH = "fresh"
+SAME_ITAG = "same-itag"
+ACTIVE = "active"
+NOTHING_TO_CANCEL = "nothing-to-cancel"
+
+
+def on_request(new: Schedule, stored: TaskState | None, *, now: float, in_flight: bool) -> Decision:
+    """What becomes of a submission, given what is stored of its task (behaviour S15 to S22).
+
+    As in pyspider, a task that waits its turn is left alone unless forced; better than there, one that only waits for a retry
+    may be restarted by age (UA20), a changed itag always restarts, and cancelling what is not there does nothing.
+    """
+    if stored is None:
+        return Ignore(NOTHING_TO_CANCEL) if new.cancel else Insert()
+    old = read_schedule(stored.schedule)
+    new_itag = bool(new.itag) and new.itag != old.itag
+    stale = new.age is not None and new.age >= 0 and (stored.lastcrawltime or 0) + new.age < now
+    if stored.status == TaskStatus.ACTIVE and not (new.force_update or new_itag or (stale and old.retried and not in_flight)):
+        return Ignore(ACTIVE)
+    if not (new_itag or stale or new.force_update):
+        return Ignore(_why_not(new, old))
+    if in_flight:
+        return Postpone()
+    if new.cancel:
+        return Cancel()
+    return Restart(unconditional=new.force_update or new_itag)
+
+
+def _why_not(new: Schedule, old: Schedule) -> str:
+    if new.itag and new.itag == old.itag:
+        return SAME_ITAG
+    if new.age is not None and new.age >= 0:
+        return FRESH
+    return SEEN
+
+
+def first_due(schedule: Schedule, now: float) -> float:
+    """When a new or restarted task may run first."""
+    return max(schedule.exetime, now) if schedule.exetime < float("inf") else 1e15
+
+
+# --- reports ------------------------------------------------------------------------------------------------------------
+
+
+class Ended(Struct, frozen=True):
+    """How a run ends: the task's next state."""
+
+    status: int
+    #: when it runs next, None if it does not
+    due: float | None
+    schedule: dict[str, Any]
+    #: counted under this name: success, retry or failed
+    event: str
+
+
+def on_success(raw: dict[str, Any], *, now: float) -> Ended:
+    """A run went well (behaviour S41)."""
+    schedule = read_schedule(raw)
+    if schedule.periodic and schedule.age is not None:
+        fresh = {key: value for key, value in raw.items() if key not in ("retried", "force_update")}
+        return Ended(TaskStatus.ACTIVE, now + schedule.age, fresh, "success")
+    return Ended(TaskStatus.SUCCESS, None, raw, "success")
+
+
+def on_failure(
+    raw: dict[str, Any], retry_delay: dict[str, float], *, now: float, retry_after: float | None = None
+) -> Ended:
+    """A run failed (behaviour S42, S43). The delay is the handler's whatever the task's age is (X-S4 mended, UA21);
+    ``retry_after`` seconds, asked for by the server, are the earliest next try."""
+    schedule = read_schedule(raw)
+    table = retry_delay or DEFAULT_RETRY_DELAY
+    delay = table.get(str(schedule.retried), table.get("", DEFAULT_RETRY_DELAY[""]))
+    if schedule.periodic and schedule.age is not None:
+        delay = min(delay, schedule.age) if delay >= 0 else schedule.age
+    elif schedule.retried >= schedule.retries or delay < 0:
+        return Ended(TaskStatus.FAILED, None, raw, "failed")
+    due = now + max(delay, retry_after or 0)
+    return Ended(TaskStatus.ACTIVE, due, {**raw, "retried": schedule.retried + 1, "exetime": due}, "retry")
+
+
+def retry_delays(value: Any) -> dict[str, float]:
+    """A Handler's ``retry_delay`` as text keys and numbers (behaviour H63); what is no number is left out."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"": value}
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): delay for key, delay in value.items() if isinstance(delay, int | float)}
+
+
+def capped(delays: dict[str, float], cap: float) -> dict[str, float]:
+    """The retry delays with none above ``cap`` seconds: a crawl that somebody waits for does not wait for tomorrow."""
+    return {key: min(delay, cap) for key, delay in (delays or DEFAULT_RETRY_DELAY).items()}
+
+
+def due_ticks(intervals: list[int], last: int, now: float) -> list[int]:
+    """The cron ticks to give out (behaviour H33, S60): for each interval its newest multiple after ``last``. A stall of hours
+    gives each job one tick, not thousands (X-S21 mended)."""
+    second = int(now)
+    newest = {second - second % every for every in intervals if every > 0}
+    return sorted(tick for tick in newest if tick > last)
+
+
+def next_tick(intervals: list[int], last: int) -> float:
+    """When the next cron tick comes, ``inf`` if there is none."""
+    return min((float(last - last % every + every) for every in intervals if every > 0), default=float("inf"))
+
+
+def is_no_submission(task: NewTask) -> str | None:
+    """Why this is no task at all (behaviour S5), or None if it is one."""
+    for name in ("taskid", "project", "url"):
+        if not getattr(task, name):
+            return f"{name} is missing"
+    try:
+        read_schedule(task.schedule)
+    except ValueError as error:
+        return str(error)
+    return None

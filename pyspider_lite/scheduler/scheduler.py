@@ -1,0 +1,370 @@
+"""The scheduler's heart: `Scheduler.step(now, heard)` takes what came in, commits it, and gives out what is due. One object lives
+for one term of leadership; it owns all state, is used by one thread, reads no clock and waits for nothing but the database.
+"""
+
+import logging
+import math
+from collections import deque
+from typing import Any
+
+from msgspec import Struct
+
+from pyspider_lite import codec
+from pyspider_lite.counters import Counters
+from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+from pyspider_lite.errors import BrokenMessage, DatabaseError, DataError, LostLeadership
+from pyspider_lite.models import (
+    CONTROL_RUN,
+    Beat,
+    Broken,
+    Claim,
+    DeadLetter,
+    Dispatch,
+    Handover,
+    NewTask,
+    NewTaskBatch,
+    QueueName,
+    Release,
+    Report,
+    Role,
+    RunKey,
+    StatusBatch,
+)
+from pyspider_lite.scheduler import rules
+from pyspider_lite.scheduler.aftermath import Aftermath
+from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.commit import Committer
+from pyspider_lite.scheduler.control_work import ControlWork
+from pyspider_lite.scheduler.dispatch import Dispatcher, Outlet
+from pyspider_lite.scheduler.inbox import Heard
+from pyspider_lite.scheduler.known import KnownKeys
+from pyspider_lite.scheduler.leases import POISON_AFTER, Leases, Lost
+from pyspider_lite.scheduler.parts import Parts
+from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.registry import Registry
+
+logger = logging.getLogger("scheduler")
+
+#: one transaction takes at most this many reports, or about this many rows
+MAX_REPORTS, MAX_ROWS = 500, 5_000
+#: what waits for a commit; above it nothing more is taken in
+MAX_BACKLOG = 5_000
+#: seconds between two tries at a database that is away
+_RETRY_DB = (0.2, 5.0)
+#: pages batches a processor above which fetchers hold back
+_HELD_BACK_OVER = 4
+
+
+class Options(Struct, frozen=True):
+    """What of the configuration the scheduler looks at."""
+
+    window: int = 5_000
+    window_total: int = 1_000_000
+    known_keys: int = 1_000_000
+    fail_pause_num: int = 10
+    inqueue_limit: int = 0
+    delete_time: float = 86_400.0
+    process_time_limit: float = 30.0
+    #: no retry waits longer than this, seconds (`one`)
+    retry_cap: float = math.inf
+
+
+class Scheduler:
+    """The state of one term of leadership."""
+
+    def __init__(
+        self,
+        *,
+        taskdb: TaskDB,
+        projectdb: ProjectDB,
+        resultdb: ResultDB,
+        epoch: int,
+        tasks_out: Outlet,
+        pages_out: Outlet,
+        now: float,
+        options: Options = Options(),
+        adopt_for: float = 0.0,
+    ) -> None:
+        self._taskdb = taskdb
+        self._options = options
+        self.leases = Leases()
+        self.counters = Counters()
+        self._known = KnownKeys(options.known_keys)
+        self._registry = Registry(
+            projectdb,
+            taskdb,
+            window=options.window,
+            window_total=options.window_total,
+            fail_pause_num=options.fail_pause_num,
+        )
+        self.projects = self._registry.projects
+        self._dispatcher = Dispatcher(
+            taskdb, epoch, self.leases, tasks_out, pages_out, self._too_large, options.process_time_limit
+        )
+        self._control = ControlWork(taskdb, projectdb, resultdb, self._registry, self._dispatcher, options.delete_time)
+        self._committer = Committer(
+            taskdb,
+            epoch,
+            self.projects,
+            self._known,
+            self._control.rows,
+            self.leases.run_of,
+            options.inqueue_limit,
+            options.retry_cap,
+        )
+        self._aftermath = Aftermath(self.projects, self._known, self._control, self.counters, self.end_lease)
+        self._parts = Parts()
+        self._batch = Batch()
+        self._waiting: deque[Batch] = deque()
+        self._retry_at = 0.0
+        self._retry_delay = _RETRY_DB[0]
+        #: claims of a leader before us are heard out before anything is given out
+        self._dispatch_from = now + adopt_for
+        self._held_back: frozenset[str] = frozenset({Role.RESULT_WORKER})
+        self.now = now
+
+    # --- the step -------------------------------------------------------------------------------------------------------
+
+    def step(self, now: float, heard: Heard) -> float:
+        """One round; when the next one is due at the latest. Raises LostLeadership when another scheduler leads."""
+        self.now = now
+        self.leases.advance(now, drained=heard.drained)
+        for command in heard.commands:
+            command(self)
+        self._hear(heard)
+        try:
+            if now >= self._retry_at:
+                self._work(now)
+                self._retry_delay = _RETRY_DB[0]
+        except LostLeadership:
+            raise
+        except DatabaseError as error:
+            self._database_away(error, now)
+        return self._next_step(now)
+
+    def _work(self, now: float) -> None:
+        """All that needs the database, in the order that frees slots before it fills them."""
+        self._refresh_projects(now)
+        self._commit_all(now)
+        self._control.tick(self._batch, now)
+        self._commit_all(now)
+        self._requeue_lost(now)
+        self._commit_all(now)
+        if now >= self._dispatch_from:
+            self._control.dispatch(now)
+            self._dispatcher.dispatch(list(self.projects.values()), now)
+        self._control.delete_stopped(now)
+
+    def _database_away(self, error: DatabaseError, now: float) -> None:
+        if self._retry_delay == _RETRY_DB[0]:
+            logger.warning("waiting for the database: %s", error)
+        self._retry_at = now + self._retry_delay
+        self._retry_delay = min(self._retry_delay * 2, _RETRY_DB[1])
+        # our own outage is nobody's death
+        self.leases.fresh_term()
+
+    @property
+    def backlog(self) -> int:
+        """Reports and submissions that wait for a commit: above MAX_BACKLOG nothing more should be taken in."""
+        return len(self._batch.reports) + len(self._batch.submissions) + sum(batch.rows() for batch in self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Every project is finished and nothing is under way (for `one`)."""
+        return (
+            not len(self.leases)
+            and not self._batch
+            and not self._waiting
+            and not self._control.rows
+            and all(
+                project.finished and not project.counts.armed and (project.info is not None or not project.active)
+                for project in self.projects.values()
+            )
+        )
+
+    def _next_step(self, now: float) -> float:
+        wake = now + 1.0
+        if now < self._retry_at:
+            return min(wake, self._retry_at)
+        if now < self._dispatch_from:
+            return min(wake, self._dispatch_from)
+        wake = min(wake, self._control.next_tick)
+        for project in self.projects.values():
+            if now < project.wake_at < wake:
+                wake = project.wake_at
+        return wake
+
+    # --- what came in ---------------------------------------------------------------------------------------------------
+
+    def _hear(self, heard: Heard) -> None:
+        for batch in heard.sent:
+            self.leases.sent(batch)
+        for status in heard.status:
+            self._hear_status(status)
+        for new, ack in heard.new:
+            self._hear_new_tasks(new, ack)
+        if heard.depths is not None:
+            sizes = heard.depths.sizes
+            for queue, size in sizes.items():
+                if size == 0:
+                    self.leases.seen_empty(queue, heard.depths.asked)
+            processors = max(1, len(self.leases.pool_sizes(Role.PROCESSOR)))
+            held_back = {Role.RESULT_WORKER}
+            if sizes.get(QueueName.TO_PROCESSOR, 0) > _HELD_BACK_OVER * processors:
+                held_back.add(Role.FETCHER)
+            if sizes.get(QueueName.RESULTS, 0):
+                held_back.add(Role.PROCESSOR)
+            self._held_back = frozenset(held_back)
+
+    def _hear_status(self, batch: StatusBatch) -> None:
+        for item in batch.items:
+            match item:
+                case Report():
+                    for report in self._parts.take(item):
+                        self._batch.reports.append(report)
+                        if report.parts:
+                            self.leases.reported(report.key)
+                case Claim():
+                    self.leases.claim(item)
+                case Handover():
+                    self.leases.hand_over(item)
+                case Beat():
+                    self._hear_beat(item)
+                case Release():
+                    self.leases.release(item.worker, item.runs)
+                case Broken():
+                    self.keep_aside(item.queue, item.reason, item.body)
+
+    def _hear_beat(self, beat: Beat) -> None:
+        if not beat.leaving and beat.worker not in self.leases.workers:
+            logger.info("%s %s is here (%s, pid %d)", beat.role, beat.worker, beat.host, beat.pid)
+            self._wake_projects()
+        for run in self.leases.beat(beat):
+            self._count_in_flight(run, 1)
+
+    def _hear_new_tasks(self, new: NewTaskBatch, ack: Any) -> None:
+        for raw in new.tasks:
+            try:
+                task = codec.unpack(bytes(raw), NewTask)
+                reason = rules.is_no_submission(task)
+            except BrokenMessage as error:
+                reason = str(error)
+            if reason is None:
+                self._batch.submissions.append(task)
+            else:
+                self.keep_aside(QueueName.NEW_TASKS, reason, bytes(raw))
+        self._batch.then.append(lambda plan: ack())
+
+    def keep_aside(self, queue: str, reason: str, body: bytes) -> None:
+        """A message that could not be read becomes a dead letter."""
+        logger.warning("%s: a broken message was kept aside: %s", queue, reason)
+        self.counters.event(self.now, "", "broken")
+        self._batch.dead_letters.append(
+            DeadLetter(kind="message", queue=queue, reason=reason, payload=body[: 64 * 1024], time=self.now)
+        )
+
+    def submit(self, tasks: list[NewTask], then: Any) -> None:
+        """Tasks from outside; ``then(plan)`` is called after their commit."""
+        self._batch.submissions.extend(tasks)
+        self._batch.then.append(then)
+
+    def update_projects(self) -> None:
+        """Look at the projectdb and for control rows at once."""
+        self._registry.expire()
+        self._control.expire()
+
+    # --- commits --------------------------------------------------------------------------------------------------------
+
+    def _refresh_projects(self, now: float) -> None:
+        for project in self._registry.refresh(now):
+            self._control.ask_info(self._batch, project)
+            self._control.unpark(project.name)
+
+    def _commit_all(self, now: float) -> None:
+        """Commit what waits, cut into transactions of bounded size. A batch stays at the head until it is committed."""
+        if self._batch:
+            self._waiting.extend(self._batch.cut(MAX_REPORTS, MAX_ROWS))
+            self._batch = Batch()
+        while self._waiting:
+            batch = self._waiting[0]
+            try:
+                plan = self._committer.apply(batch, now)
+            except DataError as error:
+                self._waiting.popleft()
+                self._bisect(batch, error, now)
+                continue
+            self._waiting.popleft()
+            self._aftermath.take_over(batch, plan, now)
+
+    def _bisect(self, batch: Batch, error: DataError, now: float) -> None:
+        """Something in the batch cannot be stored: halve it until the bad one stands alone, then fail only that one."""
+        halves = batch.halves()
+        if halves:
+            self._waiting.extendleft(reversed(halves))
+        elif batch.reports and not batch.last_resort:
+            self._waiting.appendleft(batch.failed(f"could not be stored: {error}"))
+        else:
+            logger.error("given up, it cannot be stored: %s", error)
+            for report in batch.reports:
+                self.end_lease(report.key)
+            self._batch.dead_letters += batch.as_dead_letters(str(error), now)
+            for then in batch.then:
+                then(Plan(now, self.leases.run_of))
+
+    # --- leases ---------------------------------------------------------------------------------------------------------
+
+    def _requeue_lost(self, now: float) -> None:
+        for lost in self.leases.check(self._held_back):
+            self._requeue(lost, now)
+
+    def _requeue(self, lost: Lost, now: float) -> None:
+        name, key, _ = lost.run
+        self._parts.drop(lost.run)
+        self._count_in_flight(lost.run, -1)
+        logger.info("%s:%s is given out again: %s", name, key, lost.reason)
+        self.counters.event(now, name, "lost")
+        project = self.projects.get(name)
+        if self._control.requeue(key) or project is None:
+            return
+        if lost.deaths >= POISON_AFTER:
+            self._batch.poisoned.append(_failed(lost.run, project.head.generation, f"{lost.deaths} workers died over it"))
+            self.leases.deaths.pop((name, key), None)
+            return
+        if lost.ticket is not None:
+            project.window.add(lost.ticket, now)
+        else:
+            project.window.more, project.window.next_due = True, now
+        project.wake_at = float("-inf")
+
+    def end_lease(self, run: RunKey) -> None:
+        """The run is over, whatever came of it."""
+        name, key, number = run
+        if self.leases.run_of(name, key) == number:
+            self.leases.end(name, key)
+            self._count_in_flight(run, -1)
+
+    def _count_in_flight(self, run: RunKey, change: int) -> None:
+        if run[2] == CONTROL_RUN:
+            self._dispatcher.controls_in_flight += change
+            return
+        self._dispatcher.tasks_in_flight += change
+        project = self.projects.get(run[0])
+        if project is not None:
+            project.in_flight += change
+
+    def _too_large(self, task: Dispatch, reason: str) -> None:
+        logger.error("%s:%s cannot be given out: %s", task.project, task.taskid, reason)
+        self._batch.poisoned.append(_failed(task.key, task.generation, f"cannot be given out: {reason}"))
+
+    def _wake_projects(self) -> None:
+        for project in self.projects.values():
+            project.wake_at = float("-inf")
+
+
+def _failed(run: RunKey, generation: str, reason: str) -> Report:
+    """The report that nobody lived to write."""
+    track = {"fetch": {}, "process": {"ok": False, "time": 0, "follows": 0, "logs": reason, "exception": reason}}
+    return Report(
+        project=run[0], taskid=run[1], url="", run=run[2], generation=generation, ok=False, track=track
+    )
+

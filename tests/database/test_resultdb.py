@@ -1,0 +1,160 @@
+"""What every resultdb must do: the contract `ResultDB`, on each backend."""
+
+import itertools
+import threading
+
+import pytest
+
+from pyspider_lite.database.base import ResultDB
+from pyspider_lite.errors import DataError
+from pyspider_lite.models import Item, TaskResult
+
+P = "shop"
+
+
+def result(
+    taskid: str, run: int = 0, *, generation: str = "g", replace: bool = True, project: str = P, **items: str
+) -> TaskResult:
+    named = [Item("" if name == "only" else name, text) for name, text in items.items()]
+    return TaskResult(
+        project=project, taskid=taskid, url="http://x", run=run, generation=generation, items=named, replace=replace
+    )
+
+
+def stored(resultdb: ResultDB, taskid: str) -> dict[str, tuple[int, str]]:
+    return {row.item: (row.run, row.result) for row in resultdb.get(P, taskid)}
+
+
+def test_results_are_read_back(resultdb: ResultDB) -> None:
+    text = '{"标题": "😀", "n": 1.5}'
+    resultdb.store([result("a", only=text), result("b", x="1", y="2")])
+    (row,) = resultdb.get(P, "a")
+    assert (row.taskid, row.url, row.result, row.item, row.run) == ("a", "http://x", text, "", 0)
+    assert row.updatetime > 1.7e9
+    assert [found.item for found in resultdb.get(P, "b")] == ["x", "y"]
+    assert resultdb.count(P) == 3
+    assert resultdb.projects() == {P}
+
+
+def test_storing_twice_is_storing_once(resultdb: ResultDB) -> None:
+    for _ in range(2):
+        resultdb.store([result("a", x="1", y="2")])
+    assert stored(resultdb, "a") == {"x": (0, "1"), "y": (0, "2")}
+
+
+def test_an_older_run_never_replaces_a_newer_one(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", 2, x="new")])
+    resultdb.store([result("a", 1, x="old", y="old", replace=False)])
+    assert stored(resultdb, "a")["x"] == (2, "new")
+    # both in one batch, the newer one first
+    resultdb.store([result("b", 2, x="new"), result("b", 1, x="old")])
+    assert stored(resultdb, "b") == {"x": (2, "new")}
+    resultdb.store([result("a", 2, x="again")])
+    assert stored(resultdb, "a")["x"] == (2, "again")
+
+
+def test_a_successful_run_drops_the_items_of_earlier_ones(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", 0, x="1", y="1"), result("b", 0, x="1")])
+    resultdb.store([result("a", 1, y="2", replace=False)])
+    assert stored(resultdb, "a") == {"x": (0, "1"), "y": (1, "2")}
+    # the parts of one run keep one another's items
+    resultdb.store([result("a", 1, z="2")])
+    assert stored(resultdb, "a") == {"y": (1, "2"), "z": (1, "2")}
+    assert stored(resultdb, "b") == {"x": (0, "1")}
+    resultdb.store([result("a", 2)])
+    assert stored(resultdb, "a") == {}
+
+
+def test_late_results_of_a_dropped_generation_are_ignored(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", only="1"), result("b", only="1", project="other")])
+    resultdb.drop(P, "g")
+    assert (resultdb.count(P), resultdb.projects(), resultdb.count("other")) == (0, {"other"}, 1)
+    resultdb.store([result("late", only="1"), result("c", only="1", project="other")])
+    assert (resultdb.count(P), resultdb.projects(), resultdb.count("other")) == (0, {"other"}, 2)
+    resultdb.store([result("late", only="1"), result("new", only="2", generation="h")])
+    assert [row.taskid for row in resultdb.select(P)] == ["new"]
+    resultdb.drop(P, "h")
+    resultdb.drop(P, "h")
+    assert resultdb.count(P) == 0
+
+
+@pytest.mark.behaviour("W53")
+def test_results_are_streamed_newest_first(resultdb: ResultDB) -> None:
+    for start in (0, 3, 130):
+        resultdb.store([result(f"t{number:03}", only=str(number)) for number in range(start, 260)])
+    rows = [int(row.result) for row in resultdb.select(P)]
+    assert rows == list(range(259, -1, -1))
+    assert [int(row.result) for row in resultdb.select(P, offset=5, limit=3)] == [254, 253, 252]
+    assert [int(row.result) for row in resultdb.select(P, offset=50, limit=150)] == rows[50:200]
+    assert list(resultdb.select(P, offset=500)) == []
+    assert list(resultdb.select(P, limit=0)) == []
+
+
+def test_a_reader_in_the_middle_does_not_stop_writers(resultdb: ResultDB) -> None:
+    resultdb.store([result(f"t{number}", only="1") for number in range(250)])
+    rows = resultdb.select(P)
+    first = list(itertools.islice(rows, 10))
+    copy = resultdb.copy()
+    copy.store([result("more", only="1")])
+    copy.close()
+    assert len(first) + len(list(rows)) == 250
+
+
+@pytest.mark.behaviour("D16")
+def test_an_unknown_project_reads_as_nothing(resultdb: ResultDB) -> None:
+    assert (resultdb.count("no"), resultdb.get("no", "a"), list(resultdb.select("no"))) == (0, [], [])
+    resultdb.drop("no", "")
+
+
+def test_long_ids_and_items(resultdb: ResultDB) -> None:
+    taskid, item = "t" * 100, "http://long/" + "标" * 300
+    resultdb.store([result(taskid, **{item: "1", item + "!": "2"})])
+    assert {(row.taskid, row.item, row.result) for row in resultdb.get(P, taskid)} == {
+        (taskid, item, "1"),
+        (taskid, item + "!", "2"),
+    }
+
+
+def test_a_large_result(resultdb: ResultDB) -> None:
+    text = '"' + "标" * 1_000_000 + '"'
+    resultdb.store([result("a", only=text)])
+    assert resultdb.get(P, "a")[0].result == text
+
+
+def test_a_batch_with_a_bad_row_stores_nothing(resultdb: ResultDB) -> None:
+    with pytest.raises(DataError, match="results of shop"):
+        resultdb.store([result("a", only="1"), result("b", only="\ud800")])
+    assert resultdb.count(P) == 0
+
+
+def test_a_table_dropped_by_another_process_is_made_again(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", only="1", generation="")])
+    copy = resultdb.copy()
+    copy.drop(P, "")
+    copy.close()
+    assert resultdb.count(P) == 0
+    resultdb.store([result("b", only="1")])
+    assert resultdb.count(P) == 1
+
+
+def test_two_workers_store_at_once(resultdb: ResultDB) -> None:
+    copies = [resultdb.copy() for _ in range(2)]
+    failed: list[BaseException] = []
+
+    def work(copy: ResultDB, name: str) -> None:
+        try:
+            for number in range(15):
+                copy.store([result(f"{name}{number}", only="1"), result("both", number, only=name)])
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(copy, f"w{i}-")) for i, copy in enumerate(copies)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for copy in copies:
+        copy.close()
+    assert failed == []
+    assert resultdb.count(P) == 31
+    assert resultdb.get(P, "both")[0].run == 14

@@ -1,0 +1,130 @@
+"""The real suite, started as its users start it, in a folder of its own."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspider_lite.bench import processes
+
+
+class Suite:
+    """One `all` on a data folder."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.folder = folder
+        self.config = folder / "config.json"
+        sections: dict[str, Any] = {
+            "data_path": str(folder / "data"),
+            "scheduler": {"xmlrpc_port": 0},
+            "fetcher": {"xmlrpc_port": 0},
+        }
+        for name, value in config.items():
+            sections[name] = {**sections.get(name, {}), **value} if isinstance(value, dict) else value
+        self.config.write_text(json.dumps(sections))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = folder / "all.log"
+
+    def start(self) -> None:
+        """Start it; `stop` is called by the fixture."""
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.words("all"), stdout=log, stderr=log, cwd=self.folder)
+
+    def stop(self, number: int = signal.SIGTERM, timeout: float = 45.0) -> int:
+        """End it by a signal; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout)
+
+    def words(self, *words: str) -> list[str]:
+        """A command line of ours with this configuration."""
+        return [sys.executable, "-m", "pyspider_lite", "-c", str(self.config), *words]
+
+    def command(self, *words: str, code: int = 0) -> str:
+        """Run a command to its end; its standard output."""
+        done = subprocess.run(self.words(*words), capture_output=True, text=True, cwd=self.folder, timeout=60)
+        assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def push(self, name: str, script: str, *words: str) -> None:
+        """Store a project and run its on_start."""
+        file = self.folder / f"{name}.py"
+        file.write_text(script)
+        self.command("project", "push", str(file), "--name", name, "--rate", "unlimited", *words)
+        self.command("project", "run", name)
+
+    def query(self, kind: str, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of task.db, project.db or result.db; [] while the table is not there."""
+        path = self.folder / "data" / f"{kind}.db"
+        if not path.exists():
+            return []
+        database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+        try:
+            return database.execute(sql).fetchall()
+        except sqlite3.OperationalError:
+            return []
+        finally:
+            database.close()
+
+    def statuses(self, name: str) -> dict[int, int]:
+        """Number of tasks by status, counted."""
+        return dict(self.query("task", f"select status, count(*) from taskdb_{name} group by status"))
+
+    def results(self, name: str) -> list[tuple[str, Any]]:
+        """URL and value of each result."""
+        rows = self.query("result", f"select url, result from resultdb_{name}")
+        return [(url, json.loads(result)) for url, result in rows]
+
+    def finished(self, name: str) -> bool:
+        """on_finished has run: the crawl is over."""
+        return bool(self.query("task", f"select 1 from taskdb_{name} where taskid = 'on_finished' and status = 2"))
+
+    def wait(self, condition: Callable[[], Any], timeout: float = 60.0) -> None:
+        """Until ``condition()`` holds; fails with the log's end when it does not in time."""
+        end = time.monotonic() + timeout
+        while not condition():
+            assert self.process is None or self.process.poll() is None, f"the suite ended:\n{self.tail()}"
+            assert time.monotonic() < end, f"not within {timeout} s:\n{self.tail()}"
+            time.sleep(0.05)
+
+    def children(self, role: str) -> list[int]:
+        """Process ids of the suite's processes of a role."""
+        assert self.process is not None
+        return [pid for pid in processes.tree(self.process.pid)[1:] if processes.role(pid) == role]
+
+    def tail(self) -> str:
+        """The end of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:]) if self.log.exists() else ""
+
+
+@pytest.fixture
+def make_suite(tmp_path: Path) -> Iterator[Callable[..., Suite]]:
+    """Makes suites that do not outlive the test."""
+    suites: list[Suite] = []
+
+    def make(**config: Any) -> Suite:
+        folder = tmp_path / f"suite{len(suites)}"
+        folder.mkdir()
+        suites.append(Suite(folder, **config))
+        return suites[-1]
+
+    yield make
+    for suite in suites:
+        if suite.process is not None and suite.process.poll() is None:
+            left = processes.tree(suite.process.pid)
+            suite.process.terminate()
+            try:
+                suite.process.wait(45)
+            except subprocess.TimeoutExpired:
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                suite.process.wait(10)
+                raise

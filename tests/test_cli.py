@@ -1,0 +1,424 @@
+"""Commands without daemons: what they say, and the exit codes, which are compared exactly."""
+
+import csv
+import io
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspider_lite import __version__, database, exit_codes, models
+from pyspider_lite.errors import ConfigError, DatabaseError, PyspiderLiteError, QueueError, RefusedToStart, ScriptError
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = (
+    "from pyspider_lite import BaseHandler\n\n\nclass Handler(BaseHandler):\n    def on_start(self):\n        pass\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test in a folder of its own, with no settings around it."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name in {"TASKDB", "PROJECTDB", "RESULTDB", "AMQP_URL", "QUEUE_MAXSIZE"} or name.endswith("_XMLRPC_PORT"):
+            monkeypatch.delenv(name)
+    (tmp_path / "shop.py").write_text(SCRIPT)
+    return tmp_path
+
+
+# --- bad input: what is done, the sentence, the exit code ---
+
+
+def config(text: str) -> list[str]:
+    """A command that needs a config.json with this content."""
+    Path("config.json").write_text(text)
+    return ["-c", "config.json", "project", "list"]
+
+
+def port_in_use() -> list[str]:
+    taken = socket.create_server(("127.0.0.1", 0))
+    _keep.append(taken)
+    (Path("data")).mkdir()
+    Path("data/queue.sock").touch()
+    return ["fetcher", "--xmlrpc-port", str(taken.getsockname()[1])]
+
+
+def script(text: str, *command: str) -> list[str]:
+    Path("broken.py").write_text(text)
+    return [*command, "broken.py"]
+
+
+def in_the_way(*command: str) -> list[str]:
+    Path("file").touch()
+    return ["--data-path", "file", *command]
+
+
+def queue_there(*command: str) -> list[str]:
+    Path("data").mkdir()
+    Path("data/queue.sock").touch()
+    return list(command)
+
+
+_keep: list[socket.socket] = []
+
+BAD_INPUT: list[tuple[str, Any, str, int]] = [
+    ("not JSON", lambda: config("{"), "config.json: not JSON: line 1, column 2", 2),
+    ("no object", lambda: config("[]"), "config.json: expected one JSON object, got []", 2),
+    ("wrong type", lambda: config('{"queue-maxsize": "x"}'), 'config.json: queue_maxsize: expected a whole number of at least 0, got "x"', 2),
+    ("wrong section", lambda: config('{"fetcher": 1}'), "config.json: fetcher: expected an object with the options of fetcher, got 1", 2),
+    ("no file", lambda: ["-c", "none.json", "all"], "none.json: cannot be read: No such file or directory", 2),
+    ("no command", lambda: ["schedular"], "there is no command schedular; did you mean scheduler?", 2),
+    ("no option", lambda: ["fetcher", "--polsize", "3"], "No such option", 2),
+    ("wrong option", lambda: ["fetcher", "--poolsize", "x"], '--poolsize: expected a whole number from 1 to 10000, got "x"', 2),
+    ("public RPC", lambda: queue_there("fetcher", "--xmlrpc-host", "0.0.0.0"), "set rpc-username and rpc-password", 2),
+    ("port in use", port_in_use, ": Address already in use", 3),
+    ("no queue", lambda: ["fetcher"], "message-queue is not set", 3),
+    ("queue of a kind we do not have", lambda: ["--message-queue", "nope://x", "fetcher", "--no-xmlrpc"], "no message queue is called 'nope'", 2),
+    ("class that is none", lambda: queue_there("fetcher", "--no-xmlrpc", "--fetcher-cls", "os.path.nope"), "fetcher-cls: os.path.nope cannot be loaded", 2),
+    ("no CA file", lambda: queue_there("fetcher", "--no-xmlrpc", "--ca-file", "nope.pem"), "ca-file nope.pem: no such file", 2),
+    ("no logging file", lambda: ["--logging-config", "nope.ini", "project", "list"], "nope.ini: not usable as logging configuration", 2),
+    ("data folder is a file", lambda: in_the_way("all"), "data-path file cannot be created: File exists", 3),
+    ("data folder below a file", lambda: ["--data-path", "shop.py/x", "all"], "data-path shop.py/x cannot be created: Not a directory", 3),
+    ("push: syntax error", lambda: script("def x(:\n", "project", "push"), "broken.py:1: invalid syntax", 2),
+    ("push: null byte", lambda: script("x = 1\0\n", "project", "push"), "broken.py", 2),
+    ("push: no file", lambda: ["project", "push", "none.py"], "none.py: cannot be read: No such file or directory", 2),
+    ("push: bad name", lambda: ["project", "push", "shop.py", "--name", "a b"], "'a b' cannot be a project's name", 2),
+    ("push: bad rate", lambda: ["project", "push", "shop.py", "--rate", "fast"], '--rate: expected a number of at least 0 or "unlimited", got "fast"', 2),
+    ("push: bad status", lambda: ["project", "push", "shop.py", "--status", "GO"], "'GO' is not one of", 2),
+    ("one: syntax error", lambda: script("def x(:\n", "one"), "broken.py:1: invalid syntax", 2),
+    ("one: no script", lambda: ["one"], "Missing argument 'SCRIPT...'", 2),
+    ("list: nothing here", lambda: ["project", "list"], "there is no database ./data/project.db", 2),
+    ("tasks: nothing here", lambda: ["task", "list", "shop"], "there is no database ./data/task.db", 2),
+    ("results: nothing here", lambda: ["result", "show", "shop"], "there is no database ./data/result.db", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "said", "code"), [row[1:] for row in BAD_INPUT], ids=[row[0] for row in BAD_INPUT])
+def test_bad_input_gets_a_sentence_and_its_exit_code(command, given, said, code):
+    try:
+        outcome = command(*given())
+    finally:
+        while _keep:
+            _keep.pop().close()
+    assert (outcome.code, outcome.out) == (code, "")
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only(command, folder):
+    (folder / "data").mkdir(mode=0o500)
+    outcome = command("all")
+    assert outcome.code == 3
+    assert "data-path ./data cannot be written: Permission denied" in outcome.err
+
+
+def test_a_database_file_that_is_none(command, folder):
+    (folder / "data").mkdir()
+    (folder / "data" / "project.db").write_bytes(b"this is no database, but long enough to be taken for one" * 100)
+    outcome = command("project", "list")
+    assert outcome.code == 3
+    assert "project.db" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (ScriptError("x"), 2),
+        (RefusedToStart("x"), 3),
+        (DatabaseError("x"), 3),
+        (QueueError("x"), 3),
+        (OSError(28, "No space left on device", "a.db"), 3),
+        (PyspiderLiteError("x"), 4),
+        (KeyError("x"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_which_error_ends_in_which_code(error, code):
+    assert exit_codes.of_error(error) == code
+    assert exit_codes.sentence(error)
+
+
+def test_a_defect_shows_its_traceback(command, monkeypatch):
+    def broken(*_: object) -> None:
+        raise KeyError("oops")
+
+    monkeypatch.setattr("pyspider_lite.bootstrap.make_data_path", broken)
+    outcome = command("all")
+    assert outcome.code == 4
+    assert "Traceback" in outcome.err
+    assert outcome.err.endswith("pyspider_lite: internal error: KeyError: 'oops'\n")
+
+
+def test_a_full_disk_while_exporting(command):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    store_results("shop", {"a": {"text": "x" * 100_000}})
+    os.symlink("/dev/full", "out.part")
+    outcome = command("result", "export", "shop", "--output", "out")
+    assert outcome.code == 3
+    assert "No space left on device" in outcome.err
+    assert not os.path.exists("out")
+
+
+@pytest.mark.behaviour("C75")
+def test_an_unknown_key_is_a_warning_and_the_command_runs(command):
+    command("project", "push", "shop.py")
+    outcome = command(*config('{"fetcher": {"pol-size": 1}, "beanstalk": "x"}'))
+    assert outcome.code == 0
+    assert outcome.err.count("is ignored") == 2
+    assert "unknown key fetcher.pol_size is ignored; did you mean fetcher.poolsize?" in outcome.err
+
+
+# --- the rest of the surface ---
+
+
+@pytest.mark.behaviour("C4")
+def test_version_and_help(command):
+    assert command("version").out == f"pyspider_lite {__version__}\n"
+    assert __version__ in command("--version").out
+    for name in ("all", "one", "scheduler", "fetcher", "processor", "result_worker", "project", "task", "result"):
+        outcome = command(name, "--help")
+        assert outcome.code == 0
+        assert outcome.out.startswith(f"Usage: pyspider_lite {name}")
+
+
+@pytest.mark.behaviour("C3")
+def test_a_hyphen_in_a_command_is_an_underscore(command):
+    outcome = command("result-worker", "--help")
+    assert outcome.code == 0
+    assert "Start a result worker" in outcome.out
+
+
+def test_version_imports_nothing_heavy():
+    code = (
+        "import sys; from pyspider_lite import cli; cli.main(['version']); "
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    loaded = set(done.stdout.split())
+    assert not loaded & {
+        "sqlalchemy",
+        "kombu",
+        "pycurl",
+        "lxml",
+        "pyquery",
+        "requests",
+        "asyncio",
+        "xmlrpc",
+        "zstandard",
+    }
+
+
+# --- projects ---
+
+
+def project(name: str) -> models.Project:
+    connected = database.connect_projectdb("sqlite+projectdb:///./data/project.db")
+    try:
+        found = connected.get(name)
+    finally:
+        connected.close()
+    assert found is not None
+    return found
+
+
+def controls() -> list[models.Control]:
+    connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
+    try:
+        return connected.controls(0, 100)
+    finally:
+        connected.close()
+
+
+def test_push_stores_a_new_project_with_pyspiders_defaults(command):
+    outcome = command("project", "push", "shop.py")
+    assert outcome.code == 0
+    assert outcome.out.startswith("shop added, status TODO\n")
+    stored = project("shop")
+    assert (stored.script, stored.rate, stored.burst, stored.status) == (SCRIPT, 1, 3, "TODO")
+    assert stored.generation
+
+
+def test_push_again_changes_only_what_is_given(command):
+    command("project", "push", "shop.py", "--rate", "5", "--group", "g", "--status", "debug")
+    Path("shop.py").write_text(SCRIPT + "# new\n")
+    before = project("shop")
+    outcome = command("project", "push", "shop.py", "--burst", "unlimited")
+    assert outcome.out == "shop changed, status DEBUG\n"
+    stored = project("shop")
+    assert (stored.rate, stored.burst, stored.group, stored.status) == (5, float("inf"), "g", "DEBUG")
+    assert stored.script.endswith("# new\n")
+    assert stored.generation == before.generation
+    assert stored.updatetime > before.updatetime
+
+
+def test_push_reads_the_encoding_that_the_script_names(command, folder):
+    (folder / "shop.py").write_bytes("# coding: gb18030\nx = '价格'\n".encode("gb18030"))
+    command("project", "push", "shop.py")
+    assert "价格" in project("shop").script
+
+
+@pytest.mark.parametrize("values", [["--rate", "0"], ["--burst", "0"]])
+def test_a_rate_of_nothing_is_said(command, values):
+    assert "is 0: nothing of shop will be selected" in command("project", "push", "shop.py", *values).err
+    assert "is 0: nothing of shop will be selected" in command("project", "run", "shop").err
+
+
+def test_run_makes_it_active_and_enters_on_start(command):
+    command("project", "push", "shop.py")
+    assert command("project", "run", "shop").out == "shop is RUNNING; on_start was entered\n"
+    assert project("shop").status == "RUNNING"
+    (control,) = controls()
+    assert (control.project, control.kind, control.generation) == ("shop", "start", project("shop").generation)
+    assert (control.task.taskid, control.task.url, control.task.process) == (
+        "on_start", "data:,on_start", {"callback": "on_start"},
+    )  # fmt: skip
+    command("project", "set", "shop", "--status", "DEBUG")
+    command("project", "run", "shop")
+    assert project("shop").status == "DEBUG"
+    assert len(controls()) == 2
+
+
+def test_set_stop_and_list(command):
+    command("project", "push", "shop.py", "--name", "a")
+    command("project", "push", "shop.py", "--name", "b", "--rate", "unlimited")
+    assert (
+        command("project", "set", "a", "--rate", "7", "--status", "RUNNING").out
+        == "a: status RUNNING, rate 7.0, burst 3.0\n"
+    )
+    assert command("project", "stop", "a").code == 0
+    rows = [json.loads(line) for line in command("project", "list", "--format", "jsonl").out.splitlines()]
+    assert [(row["name"], row["status"], row["rate"]) for row in rows] == [
+        ("a", "STOP", 7.0),
+        ("b", "TODO", "unlimited"),
+    ]
+    assert command("project", "list").out.splitlines()[0].split()[:3] == ["name", "group", "status"]
+
+
+def test_a_project_that_is_not_there(command):
+    command("project", "push", "shop.py")
+    for line in (["run"], ["stop"], ["set", "--rate", "1"], ["delete", "--yes"]):
+        outcome = command("project", line[0], "shpo", *line[1:])
+        assert (outcome.code, outcome.err) == (2, "pyspider_lite: there is no project shpo; did you mean shop?\n")
+    assert command("project", "set", "shop").code == 2
+
+
+def test_delete_asks_the_scheduler_and_tells_if_there_is_none(command, monkeypatch):
+    monkeypatch.setattr("pyspider_lite.cli.project.DELETE_PATIENCE", 0.3)
+    command("project", "push", "shop.py", "--status", "RUNNING")
+    outcome = command("project", "delete", "shop", "--yes")
+    assert outcome.code == 3
+    assert "waiting for the scheduler to delete shop" in outcome.out
+    assert "is a scheduler running?" in outcome.err
+    assert project("shop").status == "STOP"
+    command("project", "delete", "shop", "--yes")
+    assert [control.kind for control in controls()] == ["delete"]
+
+
+def test_delete_asks_the_user(command, monkeypatch):
+    command("project", "push", "shop.py")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert command("project", "delete", "shop").code == 130
+    assert controls() == []
+
+
+# --- tasks and results ---
+
+
+def store_results(name: str, results: dict[str, Any]) -> None:
+    Path("data").mkdir(exist_ok=True)
+    connected = database.connect_resultdb("sqlite+resultdb:///./data/result.db")
+    for index, (taskid, value) in enumerate(results.items()):
+        items = [models.Item("", json.dumps(value, ensure_ascii=False))]
+        connected.store(
+            [models.TaskResult(project=name, taskid=taskid, url=f"http://h/{taskid}", run=index, items=items)]
+        )
+    connected.close()
+
+
+def test_tasks(command):
+    from pyspider_lite.database.base import NewRow
+
+    Path("data").mkdir()
+    connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
+    connected.open_project("shop")
+    task = models.NewTask("t1", "shop", "http://h/价")
+    with connected.begin(None) as transaction:
+        transaction.insert("shop", [NewRow(task=task, due=time.time(), priority=0, updatetime=time.time())])
+    connected.close()
+    listed = command("task", "list", "shop")
+    assert listed.code == 0
+    assert listed.out.startswith("ACTIVE")
+    assert listed.out.endswith("t1  http://h/价\n")
+    assert command("task", "list", "shop", "--status", "failed").out == ""
+    assert json.loads(command("task", "show", "shop", "t1").out)["url"] == "http://h/价"
+    assert command("task", "show", "shop", "t2").err == "pyspider_lite: there is no task t2 in a project shop\n"
+    assert command("task", "list", "other").code == 2
+
+
+@pytest.mark.behaviour("W50", "W53")
+def test_export_as_json(command):
+    store_results("shop", {"a": {"x": "价"}, "b": [1], "c": None})
+    lines = [json.loads(line) for line in command("result", "export", "shop").out.splitlines()]
+    assert [(line["taskid"], line["url"], line["result"]) for line in lines] == [
+        ("c", "http://h/c", None), ("b", "http://h/b", [1]), ("a", "http://h/a", {"x": "价"}),
+    ]  # fmt: skip
+    assert "价" in command("result", "export", "shop").out
+    assert json.loads(command("result", "export", "shop", "--format", "json").out) == lines
+    assert len(command("result", "show", "shop", "--limit", "2").out.splitlines()) == 2
+    assert command("result", "export", "nope").err == "pyspider_lite: there are no results of a project nope\n"
+
+
+@pytest.mark.behaviour("W52")
+def test_export_as_csv(command):
+    store_results("shop", {"u": {"a": 'x,"y', "b": None, "c": 1.5}, "v": {"a": [1], "b": "中", "d": 2}})
+    command("result", "export", "shop", "--format", "csv", "--output", "out.csv")
+    assert Path("out.csv").read_bytes().decode() == (
+        'url,a,b,...\r\nhttp://h/v,[1],中,"{""d"": 2}"\r\nhttp://h/u,"x,""y",null,"{""c"": 1.5}"\r\n'
+    )
+    assert not os.path.exists("out.csv.part")
+    store_results("mixed", {"u": {"a": 1}, "v": "text"})
+    rows = list(csv.reader(io.StringIO(command("result", "export", "mixed", "--format", "csv").out)))
+    assert rows == [["url", "..."], ["http://h/v", "text"], ["http://h/u", '{"a": 1}']]
+
+
+def test_a_reader_that_has_enough(folder):
+    store_results("shop", {f"t{index}": {"text": "x" * 5000} for index in range(200)})
+    line = f"{sys.executable} -m pyspider_lite result export shop | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_no_password_in_a_message(command):
+    outcome = command("--message-queue", "nope://user:secret@host/x", "fetcher", "--no-xmlrpc")
+    assert outcome.code == 2
+    assert "secret" not in outcome.err
+    outcome = command("--projectdb", "nope+projectdb://user:secret@host/x", "project", "list")
+    assert outcome.code == 2
+    assert "secret" not in outcome.err
+
+
+def test_what_is_stored_is_an_ordinary_database(command):
+    command("project", "push", "shop.py")
+    with sqlite3.connect("data/project.db") as connection:
+        assert connection.execute("SELECT name, status FROM projectdb").fetchall() == [("shop", "TODO")]
+    connection.close()

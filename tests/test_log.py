@@ -1,0 +1,87 @@
+import logging
+import re
+
+import pytest
+
+from pyspider_lite import log
+from pyspider_lite.errors import ConfigError
+
+
+def line(message: str, *arguments: object, **more: object) -> str:
+    record = logging.LogRecord("x", logging.WARNING, "/a/fetcher.py", 12, message, arguments, None)
+    record.__dict__.update(more)
+    return log.LogFormatter(color=False).format(record)
+
+
+@pytest.mark.behaviour("C7")
+def test_the_format_of_a_line():
+    assert re.fullmatch(r"\[W \d{6} \d\d:\d\d:\d\d fetcher:12\] 3 pages", line("%d pages", 3))
+
+
+@pytest.mark.behaviour("C7")
+def test_continuation_lines_and_tracebacks_are_indented():
+    assert line("a\nb").endswith("] a\n    b")
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        text = line("failed", exc_info=(type(error), error, error.__traceback__))
+    assert "] failed\n    Traceback (most recent call last):\n" in text
+    assert text.endswith("\n    ValueError: no")
+
+
+def test_a_wrong_format_does_not_lose_the_line():
+    assert "'%d pages'" in line("%d pages", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mysql://root:secret@db:3306/x", "mysql://root:***@db:3306/x"),
+        ("redis://:secret@h/0", "redis://:***@h/0"),
+        ("sqlalchemy+mysql+pymysql+taskdb://u:a@b/c:d@h/x", "sqlalchemy+mysql+pymysql+taskdb://u:***@h/x"),
+        ("first amqp://a:b@h, then 'amqp://c:d@h'", "first amqp://a:***@h, then 'amqp://c:***@h'"),
+        ("http://host:8080/@user?mail=a@b", "http://host:8080/@user?mail=a@b"),
+        ("http://user@host/", "http://user@host/"),
+    ],
+)
+def test_passwords_are_masked(text, shown):
+    assert log.mask_url(text) == shown
+    assert line("at %s", text).endswith("at " + shown)
+
+
+def test_a_password_in_a_traceback_is_masked():
+    try:
+        raise ValueError("mysql://root:secret@db/")
+    except ValueError as error:
+        assert "secret" not in line("failed", exc_info=(type(error), error, error.__traceback__))
+
+
+@pytest.mark.behaviour("C11", "C6")
+def test_an_ini_file_decides_and_may_name_our_formatter(tmp_path, capfd):
+    ini = tmp_path / "logging.conf"
+    ini.write_text(
+        "[loggers]\nkeys=root\n[handlers]\nkeys=screen\n[formatters]\nkeys=ours\n"
+        "[logger_root]\nlevel=ERROR\nhandlers=screen\n"
+        "[handler_screen]\nclass=StreamHandler\nformatter=ours\nargs=(sys.stderr,)\n"
+        "[formatter_ours]\nclass=pyspider_lite.log.LogFormatter\n"
+    )
+    log.setup(str(ini))
+    logging.getLogger("x").warning("not this")
+    logging.getLogger("x").error("but this")
+    assert "but this" in (err := capfd.readouterr().err)
+    assert "not this" not in err
+
+
+def test_an_ini_file_that_is_none(tmp_path):
+    ini = tmp_path / "logging.conf"
+    ini.write_text("[loggers")
+    with pytest.raises(ConfigError, match="not usable as logging configuration"):
+        log.setup(str(ini))
+
+
+@pytest.mark.parametrize(("options", "levels"), [({}, "IW"), ({"debug": True}, "DIW"), ({"quiet": True}, "W")])
+def test_levels(options, levels, capfd):
+    log.setup(**options)
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+        logging.getLogger("x").log(level, "said")
+    assert re.findall(r"\[(\w) ", capfd.readouterr().err) == list(levels)

@@ -1,0 +1,201 @@
+"""The manager in a process of its own, with children that only write down what happens to them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+MANAGER = """
+import sys
+from pyspider_lite import configuration, log, process_manager
+log.setup()
+options = configuration.load(None, {"data_path": sys.argv[1], "drain_timeout": sys.argv[3], "all": {"fetcher_num": 2}}, {}).settings
+sys.exit(process_manager.ProcessManager(options, (sys.executable, sys.argv[2])).run())
+"""
+
+CHILD = """
+import os, signal, sys, threading
+from pyspider_lite import process_manager
+
+start = process_manager.child_start()
+folder = start.settings.data_path
+name = f"{start.role}{start.index}"
+
+def note(what):
+    with open(os.path.join(folder, "events"), "a") as stream:
+        stream.write(f"{what} {name} {os.getpid()}\\n")
+
+mode = os.path.join(folder, name)
+mode = open(mode).read() if os.path.exists(mode) else ""
+note("start")
+if mode.isdigit():
+    sys.exit(int(mode))
+end = threading.Event()
+signal.signal(signal.SIGTERM, (lambda *_: note("deaf")) if mode == "deaf" else (lambda *_: end.set()))
+assert os.path.exists(start.settings.message_queue.removeprefix("builtin://"))
+process_manager.say_ready(start)
+note("ready")
+while not end.wait(0.05):
+    pass
+note("end")
+sys.exit(143)
+"""
+
+ROOT = Path(__file__).parent.parent
+ROLES = {"scheduler0", "fetcher0", "fetcher1", "processor0", "result_worker0"}
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait for something to come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+
+
+class Suite:
+    """A manager and what its children wrote."""
+
+    def __init__(self, folder: Path, drain: float) -> None:
+        self.folder = folder
+        child = folder / "child.py"
+        child.write_text(CHILD)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", MANAGER, str(folder), str(child), str(drain)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+
+    def events(self, what: str) -> list[tuple[str, int]]:
+        """(child, pid) of each event of a kind, in order."""
+        file = self.folder / "events"
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [(name, int(pid)) for kind, name, pid in lines if kind == what]
+
+    def is_up(self) -> bool:
+        return {name for name, _ in self.events("ready")} == ROLES
+
+    def end(self) -> tuple[int, str]:
+        """The exit code and what was logged."""
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Iterator[Callable[..., Suite]]:
+    started = []
+
+    def start(drain: float = 8.0, **modes: str) -> Suite:
+        for name, mode in modes.items():
+            (tmp_path / name).write_text(mode)
+        started.append(Suite(tmp_path, drain))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_stops_fetchers_first_and_the_scheduler_last(suite, number, code):
+    one = suite()
+    until(one.is_up)
+    one.process.send_signal(number)
+    assert one.end()[0] == code
+    ended = [name for name, _ in one.events("end")]
+    assert set(ended[:2]) == {"fetcher0", "fetcher1"}
+    assert ended[2:] == ["processor0", "result_worker0", "scheduler0"]
+    assert not os.path.exists(one.folder / "queue.sock")
+
+
+def test_who_dies_is_started_again_and_the_others_stay(suite):
+    one = suite()
+    until(one.is_up)
+    (victim,) = (pid for name, pid in one.events("ready") if name == "processor0")
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: len(one.events("ready")) == 6)
+    assert one.events("ready")[-1][0] == "processor0"
+    one.process.send_signal(signal.SIGTERM)
+    code, log = one.end()
+    assert code == 143
+    assert f"processor[0] (pid {victim}) ended by SIGKILL" in log
+    assert len(one.events("start")) == 6
+
+
+def test_restarts_become_slower(suite):
+    one = suite(processor0="1")
+    until(lambda: [name for name, _ in one.events("start")].count("processor0") == 4)
+    one.process.send_signal(signal.SIGTERM)
+    _, log = one.end()
+    waits = [float(line.rpartition(" in ")[2].removesuffix(" s")) for line in log.splitlines() if "again in" in line]
+    assert waits[:3] == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_a_child_that_cannot_start_ends_all_with_its_code(suite, code):
+    one = suite(fetcher1=str(code))
+    assert one.end()[0] == code
+    assert not [pid for _, pid in one.events("start") if is_alive(pid)]
+
+
+def test_two_on_one_folder(suite):
+    one = suite()
+    until(one.is_up)
+    other = suite()
+    code, log = other.end()
+    assert code != 143
+    assert f"is in use by another `all`, pid {one.process.pid}" in log
+    assert len(one.events("start")) == 5
+
+
+def test_children_die_with_their_parent(suite):
+    one = suite(fetcher0="deaf")
+    until(one.is_up)
+    one.process.kill()
+    one.process.communicate()
+    until(lambda: not [pid for _, pid in one.events("start") if is_alive(pid)])
+
+
+def test_who_does_not_end_in_time_is_killed(suite):
+    one = suite(drain=0.4, fetcher0="deaf")
+    until(one.is_up)
+    one.process.send_signal(signal.SIGTERM)
+    code, log = one.end()
+    assert code == 143
+    assert "fetcher[0] did not end in time: killed" in log
+    assert {name for name, _ in one.events("end")} == ROLES - {"fetcher0"}
+
+
+def test_a_second_signal_ends_everything_at_once(suite):
+    one = suite(drain=60, fetcher0="deaf")
+    until(one.is_up)
+    one.process.send_signal(signal.SIGTERM)
+    until(lambda: one.events("deaf"))
+    one.process.send_signal(signal.SIGINT)
+    assert one.end()[0] == 130
+    assert not [pid for _, pid in one.events("start") if is_alive(pid)]
+
+
+def test_no_password_on_a_command_line(suite, tmp_path):
+    one = suite()
+    until(one.is_up)
+    for _, pid in one.events("ready"):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        assert json.dumps(str(tmp_path)).encode() not in arguments
+        assert len(arguments) == 3  # interpreter, script, and the end

@@ -1,0 +1,164 @@
+"""Pages as they really come: odd, empty, in all encodings; and that `doc` behaves as a plain PyQuery."""
+
+import subprocess
+import sys
+from typing import Any
+
+import lxml.html
+import pytest
+from pyquery import PyQuery
+
+from pyspider_lite.models import FetchResponse
+from pyspider_lite.response import Response
+
+PAGE = """<html><head><title>T</title></head><body class="b"><div id="x" class="c d">one <b>two</b><br>three
+<p>four</p></div><a href="/a?x=1#f" class="l">A</a><a href=" b.html ">B</a><a>none</a><label for="i">L</label>
+<input id="i" name="n" value="v"><ul><li>1</li><li>2</li><li>3</li></ul></body></html>"""
+
+
+def page(content: bytes | str, content_type: str = "text/html", url: str = "http://site.test/dir/p.html") -> Response:
+    return Response.from_fetch(
+        FetchResponse(status_code=200, url=url, headers={"Content-Type": content_type}, content=content)
+    )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda d: d("a").attr.href,
+        lambda d: d("a").attr["class"],
+        lambda d: d("a").attr.class_,
+        lambda d: d("label").attr.for_,
+        lambda d: d("a").attr("href"),
+        lambda d: d("nothing").attr.href,
+        lambda d: [e.text() for e in d("li").items()],
+        lambda d: [e.text() for e in d.items("li")],
+        lambda d: [e.attr.href for e in d("a[href]").items()],
+        lambda d: d("ul").find("li").eq(1).text(),
+        lambda d: d("li:first").text() + d("li:last").text() + d("li:eq(1)").text(),
+        lambda d: d("li").filter(lambda i: i != 1).text(),
+        lambda d: d("li").not_(":first").text(),
+        lambda d: d("body").text(),
+        lambda d: d("div").html(),
+        lambda d: d("div").outer_html(),
+        lambda d: d("div").children().text(),
+        lambda d: d("li").parent().is_("ul"),
+        lambda d: d("div").has_class("c"),
+        lambda d: d("input").val(),
+        lambda d: d("li").end()("title").text(),
+        lambda d: d("div")("<i>new</i>").text(),
+        lambda d: str(d("div").clone().remove("b")),
+        lambda d: d("a").attr(href="/changed").attr.href,
+        lambda d: repr(d("a")),
+        lambda d: len(d("")),
+        lambda d: d("li").map(lambda i, e: i).end().length,
+        lambda d: d("div").contents()[:1] == ["one "],
+        lambda d: d("a[@href]").text(),
+    ],
+)
+def test_doc_is_a_pyquery(use: Any) -> None:
+    plain = PyQuery(lxml.html.fromstring(PAGE))
+    plain.make_links_absolute("http://site.test/dir/p.html")
+    assert use(page(PAGE).doc) == use(plain)
+
+
+def test_attributes_can_be_set_and_deleted() -> None:
+    link = page(PAGE).doc("a").eq(0)
+    link.attr.href = "/1"
+    assert link.attr("href") == "/1"
+    link.attr["title"] = "t"
+    del link.attr.href
+    assert (link.attr.href, link.attr.title) == (None, "t")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00", b"\x00\x01\x02", bytes(range(256)) * 20, b"<!-- -->", b"<", b"<?xml?>", "\ud800"]
+)
+def test_any_content_gives_a_document(content: bytes | str) -> None:
+    response = page(content)
+    assert isinstance(response.doc("body a").text(), str)
+    assert isinstance(response.text, str)
+    assert response.links() == []
+    assert response.json is None
+
+
+def test_one_absurd_link_does_not_harm_the_others() -> None:
+    response = page('<a href="http://[bad">1</a><a href="&#1;x">2</a><a href="ok">3</a>')
+    assert [link.attr.href for link in response.doc("a").items()][2] == "http://site.test/dir/ok"
+    assert response.doc("a").attr.href == "http://[bad"
+    assert response.links()[-1] == "http://site.test/dir/ok"
+
+
+@pytest.mark.parametrize(
+    ("base", "resolved"),
+    [
+        ("http://other.test/x/", "http://other.test/x/l"),
+        ("sub/", "http://site.test/dir/sub/l"),
+        ("javascript:1", "http://site.test/dir/l"),
+        ("http://[", "http://site.test/dir/l"),
+        (" /y/ ", "http://site.test/y/l"),
+    ],
+)
+def test_base_href(base: str, resolved: str) -> None:
+    response = page(f'<head><base href="{base}"></head><a href=" l ">1</a>')
+    assert response.links() == [resolved]
+    assert response.urljoin("l") == resolved
+    assert response.doc("a").attr.href == resolved
+    assert response.urljoin("l") == resolved
+
+
+@pytest.mark.parametrize("link", ["/a", "/a/", "/a//b", "//h/x", "/../a", "/a?", "/a#", "/a?b=c#d", "", ".", "/.x", "/a/./b", "?q", "#f", "a;b", "HTTP://H/x", "http://h", "http://h/a?", "http://h/../x", "/a%20b", "/中", "tel:1", "/a.b-c_d~e"])  # fmt: skip
+def test_the_short_cut_resolves_as_urljoin_does(link: str) -> None:
+    plain = PyQuery(lxml.html.fromstring(f'<div><a href="{link}">x</a></div>'))
+    plain.make_links_absolute("http://site.test/dir/p.html?q=1")
+    response = page(f'<div><a href="{link}">x</a></div>', url="http://site.test/dir/p.html?q=1")
+    assert response.doc("a").attr.href == plain("a").attr.href
+
+
+def test_links_are_absolute_unique_and_in_order() -> None:
+    response = page('<p><a href="/2">a</a><a href="/1#f">b</a></p><a href="/2">c</a><a href="mailto:x@y">d</a><a>e</a>')
+    assert response.links() == ["http://site.test/2", "http://site.test/1#f"]
+    assert response.links("p a:last") == ["http://site.test/1#f"]
+    assert response.links("p") == response.links()
+
+
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [("gb2312", "gb18030"), ("GBK", "gb18030"), ("iso-8859-1", "cp1252"), ("Shift_JIS", "cp932"), ("euc-kr", "cp949")],
+)
+def test_labels_are_read_as_browsers_read_them(label: str, codec: str) -> None:
+    text = {"cp1252": "“quoted” €", "cp932": "①髙", "cp949": "똠방각하"}.get(codec, "㐀中")
+    assert page(text.encode(codec), f"text/html; charset={label}").text == text
+
+
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        ("gb18030", "这是一段足够长的中文文本，用来让检测器识别出编码。" * 5),
+        ("big5", "這是一段足夠長的中文文本用來讓檢測器識別出編碼。" * 5),
+        ("cp1251", "Это достаточно длинный русский текст для определения кодировки. " * 5),
+        ("shift_jis", "これは日本語の文章です。文字コードを判別するための長さがあります。" * 5),
+    ],
+)
+def test_detection(codec: str, text: str) -> None:
+    assert page(text.encode(codec)).text == text
+
+
+def test_a_few_illegal_bytes_do_not_change_the_encoding() -> None:
+    assert page("价格很便宜的商品".encode() * 20 + b"\xff").encoding == "utf-8"
+
+
+def test_setting_the_encoding_drops_all_that_was_made() -> None:
+    response = page('{"a": "中"}'.encode("gbk"), "text/html; charset=latin-1")
+    before = (response.text, response.json, response.doc.text())
+    response.encoding = "gbk"
+    assert response.json == {"a": "中"}
+    assert "中" in response.doc.text()
+    assert (response.text, response.json, response.doc.text()) != before
+
+
+def test_importing_the_package_is_light() -> None:
+    code = (
+        "import pyspider_lite, sys; print([m for m in ('lxml', 'requests', 'msgspec', 'pyquery') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,262 @@
+"""The result worker on memory queues and a real SQLite resultdb."""
+
+import itertools
+import json
+import threading
+import time
+
+import pytest
+
+from pyspider_lite import codec
+from pyspider_lite.database import connect_resultdb
+from pyspider_lite.errors import DatabaseError, DataError
+from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.message_queue.memory import MemoryQueue
+from pyspider_lite.models import (
+    Beat,
+    Broken,
+    Claim,
+    Item,
+    NewTask,
+    QueueName,
+    Release,
+    Report,
+    ResultBatch,
+    StatusBatch,
+)
+from pyspider_lite.result_worker import OneResultWorker, ResultWorker
+
+_spaces = itertools.count()
+
+
+def report(taskid="t1", *results, project="p", run=1, **fields):
+    items = [Item(str(n) if len(results) > 1 else "", codec.to_json(result)) for n, result in enumerate(results)]
+    track = {"fetch": {"ok": True}, "process": {"ok": True, "time": 0.1, "logs": "log", "exception": None}, "save": {}}
+    task = NewTask(taskid, project, f"http://a/{taskid}", fetch={"save": 1})
+    return Report(
+        **{
+            "project": project,
+            "taskid": taskid,
+            "url": task.url,
+            "run": run,
+            "items": items,
+            "track": track,
+            "task": task,
+        }
+        | fields
+    )
+
+
+class Flaky:
+    """A resultdb that raises what ``fail`` gives for a batch, and counts."""
+
+    def __init__(self, resultdb, fail):
+        self.resultdb, self.fail, self.calls = resultdb, fail, []
+
+    def store(self, results):
+        self.calls.append(len(results))
+        error = self.fail(results)
+        if error is not None:
+            raise error
+        self.resultdb.store(results)
+
+
+class Rig:
+    def __init__(self, url, cls=ResultWorker, fail=None):
+        self.space = f"results-{next(_spaces)}"
+        self.resultdb = connect_resultdb(url)
+        # the worker's own connection
+        stored = connect_resultdb(url)
+        self.flaky = Flaky(stored, fail or (lambda results: None))
+        self.heartbeat = Heartbeat(WorkerInfo.make("result_worker", 1), self.connect(QueueName.STATUS), 0.3)
+        self.worker = cls(self.flaky, self.connect(QueueName.RESULTS)).attach(heartbeat=self.heartbeat, drain_timeout=2)
+        self.status = []
+        self.thread = threading.Thread(target=self.worker.run)
+        self._closing = [self.resultdb, stored]
+
+    def connect(self, name):
+        return lambda: MemoryQueue(self.space, name)
+
+    def start(self):
+        self.heartbeat.start()
+        self.thread.start()
+        return self
+
+    def stop(self):
+        self.worker.stop()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        assert self.heartbeat.stop(5)
+        for one in self._closing:
+            one.close()
+        self.pump()
+
+    def put(self, *reports):
+        self.connect(QueueName.RESULTS)().put(
+            codec.encode(ResultBatch(batch=f"b{time.monotonic()}", reports=list(reports))), 1
+        )
+
+    def pump(self):
+        for received in self.connect(QueueName.STATUS)().get(1000, 0):
+            self.status += codec.decode(received.body, StatusBatch).items
+
+    def said(self, kind):
+        self.pump()
+        return [item for item in self.status if isinstance(item, kind)]
+
+    def reports(self, count):
+        self.until(lambda: len(self.said(Report)) >= count)
+        return {one.taskid: one for one in self.said(Report)}
+
+    def until(self, condition, seconds=10):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.status[-3:]
+            time.sleep(0.01)
+
+    def stored(self, taskid="t1", project="p"):
+        return {row.item: json.loads(row.result) for row in self.resultdb.get(project, taskid)}
+
+
+@pytest.fixture
+def rigs(tmp_path):
+    made = []
+
+    def make(cls=ResultWorker, fail=None):
+        made.append(Rig(f"sqlite+resultdb:///{tmp_path}/result.db", cls, fail))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.thread.ident is not None:
+            one.stop()
+
+
+def test_results_are_stored_and_then_the_report_goes_on_without_them(rigs):
+    rig = rigs().start()
+    sent = report("t1", {"a": 1}, follows=[NewTask("f", "p", "http://f")], retry_after=3.0)
+    rig.put(sent, report("t2", "x", "y"))
+    got = rig.reports(2)
+    assert got["t1"].ok and got["t1"].items == [] and got["t1"].task is None
+    assert (got["t1"].follows, got["t1"].track, got["t1"].retry_after) == (sent.follows, sent.track, 3.0)
+    assert rig.stored("t1") == {"": {"a": 1}} and rig.stored("t2") == {"0": "x", "1": "y"}
+    assert rig.said(Claim)[0].runs == [("p", "t1", 1), ("p", "t2", 1)]
+    assert rig.heartbeat.load == 0
+
+
+def test_items_of_an_earlier_run_go_with_the_last_part_of_a_successful_one(rigs):
+    rig = rigs().start()
+    rig.put(report("t1", 1, 2, 3))
+    rig.reports(1)
+    rig.put(report("t1", 7, 8, run=2, ok=False))
+    rig.reports(2)
+    assert rig.stored() == {"0": 7, "1": 8, "2": 3}
+    first, last = report("t1", 5, 6, run=3, part=0, parts=0), report("t1", 9, run=3, part=1, parts=2)
+    rig.put(first)
+    rig.reports(3)
+    assert rig.stored() == {"0": 5, "1": 6, "2": 3}
+    rig.put(last)
+    rig.reports(4)
+    assert rig.stored() == {"0": 5, "1": 6, "": 9}
+
+
+def test_waiting_batches_share_a_transaction(rigs):
+    rig = rigs()
+    for number in range(4):
+        rig.put(*(report(f"t{number}-{n}", n + 1) for n in range(100)))
+    rig.heartbeat.start()
+    # by hand, so that all of them wait
+    for number in range(4):
+        rig.worker._deliver(
+            ResultBatch(batch=f"x{number}", reports=[report(f"u{number}-{n}", n + 1) for n in range(100)])
+        )
+    assert rig.worker.step(0) == 400
+    assert rig.flaky.calls == [400]
+    rig.thread.start()
+    rig.reports(800)
+
+
+def test_the_database_is_waited_for(rigs):
+    away = [DatabaseError("gone fishing")]
+    rig = rigs(fail=lambda results: away[0] if away else None).start()
+    rig.put(report("t1", 1))
+    rig.until(lambda: len(rig.flaky.calls) >= 3)
+    assert not rig.said(Report) and rig.heartbeat.holds(("p", "t1", 1))
+    beats = len(rig.said(Beat))
+    rig.until(lambda: len(rig.said(Beat)) > beats)
+    away.clear()
+    assert rig.reports(1)["t1"].ok
+    assert rig.stored() == {"": 1}
+
+
+def test_stopped_while_the_database_is_away_the_runs_are_given_back(rigs):
+    rig = rigs(fail=lambda results: DatabaseError("gone fishing")).start()
+    rig.put(report("t1", 1))
+    rig.until(lambda: rig.flaky.calls)
+    rig.stop()
+    assert [item.runs for item in rig.said(Release)] == [[("p", "t1", 1)]]
+    rig.thread = threading.Thread()
+
+
+@pytest.mark.parametrize("error", [DataError("p:t7: too odd"), TypeError("of the driver")])
+def test_only_the_task_that_cannot_be_stored_fails(rigs, error):
+    rig = rigs(fail=lambda results: error if any(r.taskid == "t7" for r in results) else None).start()
+    rig.put(*(report(f"t{n}", n + 1, follows=[NewTask(f"f{n}", "p", "http://f")]) for n in range(10)))
+    got = rig.reports(10)
+    assert [taskid for taskid, one in got.items() if not one.ok] == ["t7"]
+    process = got["t7"].track["process"]
+    assert process["exception"] == process["logs"] == f"result could not be stored: {error}"
+    assert process["time"] == 0.1 and not process["ok"] and got["t7"].follows
+    assert rig.stored("t9") == {"": 10} and rig.stored("t7") == {}
+
+
+def test_a_part_that_cannot_be_stored_ends_the_run_as_failed(rigs):
+    rig = rigs(fail=lambda results: DataError("no")).start()
+    rig.put(report("t1", 1, part=3, parts=0, track={}))
+    got = rig.reports(1)["t1"]
+    assert (got.ok, got.part, got.parts) == (False, 0, 1)
+
+
+class Own(ResultWorker):
+    """As users write it (behaviour P41)."""
+
+    def __init__(self, resultdb, inqueue):
+        super().__init__(resultdb, inqueue)
+        self.seen = []
+
+    def on_result(self, task, result):
+        assert task["fetch"] == {"save": 1} and task["project"] and task["url"]
+        self.seen.append((task["taskid"], result))
+        if result == "bad":
+            raise ValueError("not good")
+        if result != "skip":
+            return super().on_result(task, {"own": result})
+
+
+def test_a_subclass_sees_each_item_and_stores_by_calling_ours(rigs):
+    rig = rigs(Own).start()
+    rig.put(report("t1", "a", "b"), report("t2", "skip"), report("t3", "bad"), report("t4", {"d": [1]}))
+    got = rig.reports(4)
+    assert rig.worker.seen == [("t1", "a"), ("t1", "b"), ("t2", "skip"), ("t3", "bad"), ("t4", {"d": [1]})]
+    assert rig.stored("t1") == {"0": {"own": "a"}, "1": {"own": "b"}}
+    assert rig.stored("t2") == {} and rig.stored("t3") == {}
+    assert [taskid for taskid, one in got.items() if not one.ok] == ["t3"]
+    assert got["t3"].track["process"]["exception"] == "on_result: ValueError: not good"
+
+
+def test_one_prints_lines(rigs, capsys):
+    rig = rigs(OneResultWorker).start()
+    rig.put(report("t1", {"a": "中"}))
+    assert rig.reports(1)["t1"].ok
+    line = json.loads(capsys.readouterr().out)
+    assert line.pop("updatetime") == pytest.approx(time.time(), abs=10)
+    assert line == {"taskid": "t1", "project": "p", "url": "http://a/t1", "result": {"a": "中"}}
+    assert rig.flaky.calls == []
+
+
+def test_a_message_that_cannot_be_read_is_kept_aside(rigs):
+    rig = rigs().start()
+    rig.connect(QueueName.RESULTS)().put(b"not ours", 1)
+    rig.put(report("t1", 1))
+    rig.reports(1)
+    assert rig.said(Broken)[0].queue == QueueName.RESULTS
