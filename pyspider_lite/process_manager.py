@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: who stops first: each finishes what those before it made, and the scheduler writes it all down
 STOP_ORDER = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER, Role.SCHEDULER)
 #: a child is given this much longer than its own drain time before it is killed, seconds
-GRACE = 1.0
+GRACE = 3.0
 #: seconds before a child that died is started again: the first time at once, then doubled up to the longest
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 #: a child that lived this long starts with a clean slate, seconds
@@ -156,7 +156,9 @@ class ProcessManager:
         )
         child.started, child.due = time.monotonic(), None
         # a process group of its own: Ctrl-C in a terminal is for the parent, who stops them in order
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, pass_fds=(writer,), process_group=0)
+        # the role is for whoever looks at the list of processes
+        words = [*self._command, str(child.role)]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writer,), process_group=0)
         os.close(writer)
         child.process = process
         threading.Thread(target=self._watch, args=(child, process, reader), name=child.name, daemon=True).start()

@@ -100,29 +100,25 @@ def _check(rows: list[tuple[str, Any]], served: site.Site) -> str:
 
 
 class _Killer:
-    """SIGKILLs each child of the suite ``times`` times, evenly over the crawl."""
+    """SIGKILLs each child of the suite ``times`` times, in a random order, evenly over the crawl: so that there is work in hand."""
 
     def __init__(self, parent: int, times: int, pages: int) -> None:
         self._parent = parent
-        self._left: Counter[str] = Counter()
-        self._times = times
-        self._pages = pages
+        names = [processes.role(pid) for pid in processes.tree(parent)[1:]] if times else []
+        self._plan = names * times
+        random.Random(1).shuffle(self._plan)
+        self._every = 0.9 * pages / (len(self._plan) + 1)
         self.killed = 0
-        self._chance = random.Random(1)
 
     def look(self, done: int) -> None:
         """Kill what is due when ``done`` pages are stored."""
-        if not self._times:
+        if self.killed >= len(self._plan) or done < (self.killed + 1) * self._every:
             return
-        victims = [pid for pid in processes.tree(self._parent)[1:] if processes.role(pid)]
-        due = int(self._times * done / (self._pages * 0.8))
-        for pid in victims:
-            name = processes.role(pid)
-            if self._left[name] < min(due, self._times) * sum(processes.role(other) == name for other in victims):
-                self._left[name] += 1
-                self.killed += 1
-                os.kill(pid, signal.SIGKILL)
-                return
+        name = self._plan[self.killed]
+        victims = [pid for pid in processes.tree(self._parent)[1:] if processes.role(pid) == name]
+        if victims:
+            os.kill(random.Random(self.killed).choice(victims), signal.SIGKILL)
+            self.killed += 1
 
 
 @click.command()

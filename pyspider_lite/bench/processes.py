@@ -4,7 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyspider_lite.models import Role
+
 _TICK = os.sysconf("SC_CLK_TCK")
+_ROLES = ("all", *(str(role) for role in Role))
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -42,13 +45,12 @@ def rss(pid: int) -> int:
 
 
 def role(pid: int) -> str:
-    """What a process of ours is: the command after ``-m pyspider_lite``; "" if it is gone."""
+    """What a process of ours is, by the name that it gives itself; "" if it is gone."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return ""
-    names = [word for word in words if word in ("all", "scheduler", "fetcher", "processor", "result_worker")]
-    return names[-1] if names else " ".join(words[-2:]).strip()[-40:]
+    return next((word for word in reversed(words) if word in _ROLES), "script")
 
 
 def _stat(pid: int) -> list[str]:

@@ -70,6 +70,8 @@ class Site:
         self.pages = pages
         self.requests: Counter[int] = Counter()
         self.delay = delay
+        #: open connections
+        self.connections: set[asyncio.Transport] = set()
         self._bodies = [_answer(page(index, pages, size, seed)) for index in range(pages)]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="site", daemon=True)
@@ -100,6 +102,10 @@ class Site:
         self._ready.set()
         self._loop.run_forever()
         server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        # one more round, in which the transports are closed
+        self._loop.run_until_complete(asyncio.sleep(0))
 
     def answers(self, request: bytes) -> Iterator[bytes]:
         """What to send for the requests in these bytes (whole ones: crawlers do not pipeline)."""
@@ -126,6 +132,10 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._site.connections.add(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._site.connections.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -61,12 +61,14 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="pyspider_lite")
 @options.of_section("")
 @click.pass_context
-def commands(ctx: click.Context) -> None:
+def commands(ctx: click.Context) -> int:
     """A crawler daemon suite. Without a command everything is started on this machine, as by `all`."""
-    if ctx.invoked_subcommand is None:
-        from pyspider_lite.cli.roles import all_command
+    if ctx.invoked_subcommand is not None:
+        return exit_codes.DONE  # the command's own code counts
+    from pyspider_lite.cli.roles import all_command
 
-        ctx.invoke(all_command)
+    code: int = ctx.invoke(all_command)
+    return code
 
 
 @click.command()

@@ -18,8 +18,9 @@ def all_command(ctx: click.Context) -> int:
 
 
 @click.command("child", hidden=True)
-def child_command() -> int:
-    """One daemon of `all`."""
+@click.argument("role")
+def child_command(role: str) -> int:
+    """One daemon of `all`: which one its parent says on standard input; ``role`` is for the list of processes."""
     start = process_manager.child_start()
     bootstrap.set_up_logging(start.settings)
     return bootstrap.run_role(

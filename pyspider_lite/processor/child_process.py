@@ -36,6 +36,8 @@ class ChildDied(PyspiderLiteError):
 
     #: it never read what was sent to it last
     unread: bool = False
+    #: somebody else ended it (SIGKILL, or its zygote is gone): perhaps no fault of the page
+    outside: bool = False
 
 
 class ChildOptions(Struct, frozen=True):
@@ -194,8 +196,10 @@ class ChildProcess:
         if self._channel is not None:
             self._channel.sock.close()
             self._channel = None
-        if self._exit is None:
-            return ChildDied(f"process died: {detail}")
+        if self._exit is None or self._exit == -signal.SIGKILL:
+            died = ChildDied(f"process died: {detail if self._exit is None else 'signal 9 (SIGKILL)'}")
+            died.outside = True
+            return died
         if self._exit < 0:
             return ChildDied(f"process died: signal {_signal_name(-self._exit)}")
         return ChildDied(f"process died: exit code {self._exit}")

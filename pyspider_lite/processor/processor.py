@@ -186,10 +186,10 @@ class Processor:
             try:
                 return self._await(page, started)
             except ChildDied as error:
-                if not error.unread:
+                if not (error.unread or error.outside):
                     raise
-                # it died while idle: no fault of this page
-                logger.warning("the idle child is replaced: %s", error)
+                # it died while idle, or somebody killed it: the page gets a second child, but no third
+                logger.warning("the child is replaced: %s", error)
                 self._child.start()
                 return self._await(page, started)
         except ChildDied as error:

@@ -58,7 +58,10 @@ class Zygote:
         self._kill()
 
     def _serve(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 4)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 4)
+        except OSError:  # the processor was killed
+            return False
         if not data:
             return False
         self._descriptors += descriptors

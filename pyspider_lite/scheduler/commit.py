@@ -40,6 +40,7 @@ class Committer:
         self._control_rows = control_rows
         self._in_flight = in_flight
         self._inqueue_limit = inqueue_limit
+        self._last_due = float("-inf")
         self._retry_cap = retry_cap
 
     def apply(self, batch: Batch, now: float) -> Plan:
@@ -49,10 +50,11 @@ class Committer:
             # a project that was stopped before we began to lead has a table that we have not seen yet
             self._taskdb.open_project(name)
         with self._taskdb.begin(self._epoch) as tx:
-            plan = Plan(now, self._in_flight)
+            plan = Plan(now, self._in_flight, self._last_due)
             self._read(tx, plan, wanted)
             self._decide(tx, plan, batch)
             self._write(tx, plan, batch, now)
+        self._last_due = plan.last_due
         return plan
 
     def _wanted(self, batch: Batch) -> dict[str, set[str]]:

@@ -128,6 +128,7 @@ class ControlWork:
             if project is not None and project.head.generation != row.generation != "":
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 del self.rows[row.id]
+                project.controls.discard(row.id)
             elif project is not None and project.active:
                 chosen.append((row, project))
             else:

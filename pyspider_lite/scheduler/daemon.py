@@ -243,7 +243,7 @@ class SchedulerDaemon:
         while not self._stopping and not lost.is_set():
             heard = self.inbox.collect(max(0.0, min(wake - self._now(), 1.0)))
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now
-            heard.drained = len(heard.status) < 64 and status.waiting_since is None
+            heard.drained = len(heard.status) + len(heard.new) < 64 and status.waiting_since is None
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
             if len(scheduler.leases) and clock - asked >= 1.0:

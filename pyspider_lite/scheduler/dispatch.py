@@ -13,6 +13,7 @@ from pyspider_lite.models import (
     Control,
     Dispatch,
     DueKey,
+    Page,
     PageBatch,
     QueueName,
     Role,
@@ -115,8 +116,6 @@ class Dispatcher:
         self._process_limit = process_limit + 5 if process_limit else math.inf
         self._batches = 0
         self._turn = 0
-        self.tasks_in_flight = 0
-        self.controls_in_flight = 0
 
     # --- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class Dispatcher:
         pools = self._leases.pool_sizes(Role.FETCHER)
         size = max(1, min(MAX_BATCH, min(pools, default=100) // 4))
         total = max(MIN_BUDGET, 2 * sum(pools))
-        room = min(total - self.tasks_in_flight, self._tasks_out.room() * size)
+        room = min(total - self._leases.tasks.total(), self._tasks_out.room() * size)
         if room <= 0:
             return 0
         ready = [project for project in projects if project.wake_at <= now and self._look(project, now)]
@@ -135,10 +134,6 @@ class Dispatcher:
         except DatabaseError:
             self._put_back(chosen, now)
             raise
-        by_name = {project.name: project for project in ready}
-        for task, _ in tasks:
-            by_name[task.project].in_flight += 1
-        self.tasks_in_flight += len(tasks)
         processors = len(self._leases.pool_sizes(Role.PROCESSOR))
         for batch in _cut(tasks, size, self._leases.deaths):
             self._send_tasks(batch, max(1, processors))
@@ -152,7 +147,7 @@ class Dispatcher:
             window = project.window
             if window.wants_refill(now):
                 # in flight and due in the table are the same rows: ask for as many more
-                asked = window.limit + project.in_flight
+                asked = window.limit + self._leases.tasks[project.name]
                 answer = self._taskdb.refill(project.name, now, asked)
                 held = {taskid for name, taskid in self._leases.keys() if name == project.name}
                 window.refill(answer.keys, answer.next_due, asked, held, now)
@@ -176,7 +171,7 @@ class Dispatcher:
             still: list[ProjectRun] = []
             for project in waiting:
                 cap = total if alone else total // 2
-                held = project.in_flight + len(chosen[project.name])
+                held = self._leases.tasks[project.name] + len(chosen[project.name])
                 count = int(min(share, room, project.bucket.available(now), cap - held, len(project.window)))
                 if count > 0:
                     chosen[project.name] += [key for _ in range(count) if (key := project.window.take())]
@@ -232,12 +227,24 @@ class Dispatcher:
         """Give these control rows out (the caller looked at budget and room)."""
         batch = [control.page(row, project) for row, project in rows]
         for start in range(0, len(batch), CONTROL_BATCH):
-            pages = batch[start : start + CONTROL_BATCH]
-            name = self._next_batch()
-            runs = [(page.task.key, None, self._process_limit * 2 + _GRACE) for page in pages]
-            self._leases.dispatch(name, QueueName.CONTROL, runs)
-            self.controls_in_flight += len(pages)
-            self._pages_out.put(name, codec.encode(PageBatch(batch=name, pages=pages)))
+            self._send_control(batch[start : start + CONTROL_BATCH])
+
+    def _send_control(self, pages: list[Page]) -> None:
+        name = self._next_batch()
+        runs = [(page.task.key, None, self._process_limit * 2 + _GRACE) for page in pages]
+        self._leases.dispatch(name, QueueName.CONTROL, runs)
+        try:
+            body = codec.encode(PageBatch(batch=name, pages=pages))
+        except MessageTooLarge as error:
+            if len(pages) == 1:
+                # it stays in flight for ever: nobody can ever run it
+                logger.error("%s: %s cannot be given out: %s", pages[0].task.project, pages[0].task.control, error)
+                return
+            middle = len(pages) // 2
+            self._send_control(pages[:middle])
+            self._send_control(pages[middle:])
+            return
+        self._pages_out.put(name, body)
 
     def in_flight(self) -> KeysView[tuple[str, str]]:
         """Projects and taskids (or control ids) in flight."""
@@ -245,7 +252,7 @@ class Dispatcher:
 
     def control_room(self) -> int:
         """Control rows that may go out now."""
-        return min(CONTROL_BUDGET - self.controls_in_flight, self._pages_out.room() * CONTROL_BATCH)
+        return min(CONTROL_BUDGET - self._leases.controls, self._pages_out.room() * CONTROL_BATCH)
 
     def _cap(self, task: Dispatch) -> float:
         """Seconds that one worker may hold the task at most."""

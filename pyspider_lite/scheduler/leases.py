@@ -4,12 +4,13 @@ Time here counts only while the scheduler keeps up with ``status_queue``: `advan
 while behind, so that an outage or a stall of ours is nobody's death.
 """
 
+from collections import Counter
 from collections.abc import Iterable, KeysView
 from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import Beat, Claim, Handover, RunKey
+from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, RunKey
 
 #: seconds without a beat after which a worker is dead: three beats
 DEAD_AFTER = 6.0
@@ -21,6 +22,9 @@ ORDER_KNOWN = 2.0
 POISON_AFTER = 3
 #: a longer gap between two calls of `advance` counts as this much
 MAX_ADVANCE = 1.0
+
+#: how far a run has come that was taken off a queue
+_STAGE = {QueueName.TO_FETCHER: 0, QueueName.CONTROL: 0, QueueName.TO_PROCESSOR: 1, QueueName.RESULTS: 2}
 
 #: lease key: project and taskid (or control id)
 LeaseKey = tuple[str, str]
@@ -77,6 +81,9 @@ class Leases:
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
         self.deaths: dict[LeaseKey, int] = {}
+        #: how many are in flight: tasks by project, and control work
+        self.tasks: Counter[str] = Counter()
+        self.controls = 0
         self._leases: dict[LeaseKey, _Lease] = {}
         self._batches: dict[str, _Batch] = {}
         self._lost: list[Lost] = []
@@ -110,10 +117,8 @@ class Leases:
         """Runs were handed to the publisher: key, ticket, and the seconds a worker may take at most."""
         place = self._batches[batch] = _Batch(batch, queue, None)
         for run, ticket, cap in runs:
-            key = run[:2]
-            self._leave(key)
-            self._leases[key] = _Lease(run, place, ticket, cap)
-            place.keys.add(key)
+            self._leave(run[:2])
+            self._enter(_Lease(run, place, ticket, cap))
 
     def sent(self, batch: str) -> None:
         """The publisher has put the batch on its queue."""
@@ -130,7 +135,8 @@ class Leases:
         if place.since is not None and place.worker is None:
             self._later_one_claimed(claim.queue, place.since - ORDER_KNOWN)
         place.worker, place.since, place.evidence = claim.worker, self._clock, None
-        self._move(claim.runs, place)
+        # workers further on may have been heard before this one: they have the run now
+        self._move((run for run in claim.runs if not self._further_on(run, claim.queue)), place)
         self._drop_if_empty(place)
 
     def hand_over(self, handover: Handover) -> None:
@@ -171,14 +177,13 @@ class Leases:
 
     # --- beats and time -------------------------------------------------------------------------------------------------
 
-    def beat(self, beat: Beat) -> list[RunKey]:
+    def beat(self, beat: Beat) -> None:
         """A worker lives and says what it holds. What it no longer holds is lost; what we do not know is adopted (we are a new
-        leader) and returned."""
+        leader)."""
         if beat.leaving:
             self._bury(beat.worker, died=False)
-            return []
+            return
         self.workers[beat.worker] = Worker(beat, self._clock)
-        adopted: list[RunKey] = []
         held: set[LeaseKey] = set()
         for batch, runs in beat.holds.items():
             place = self._batches.get(batch)
@@ -188,12 +193,9 @@ class Leases:
             for run in runs:
                 held.add(run[:2])
                 if run[:2] not in self._leases:
-                    adopted.append(run)
-                    self._leases[run[:2]] = _Lease(run, place, None, 3600.0)
-                    place.keys.add(run[:2])
+                    self._enter(_Lease(run, place, None, 3600.0))
             self._drop_if_empty(place)
         self._lose_what_is_gone(beat.worker, held)
-        return adopted
 
     def _lose_what_is_gone(self, worker: str, held: set[LeaseKey]) -> None:
         for place in [place for place in self._batches.values() if place.worker == worker]:
@@ -247,6 +249,12 @@ class Leases:
         lease = self._leases.get(run[:2])
         return lease is not None and lease.run == run and lease.batch.worker == worker
 
+    def _further_on(self, run: RunKey, queue: str) -> bool:
+        lease = self._leases.get(run[:2])
+        if lease is None or lease.batch.worker is None:
+            return False
+        return _STAGE.get(lease.batch.queue, 0) > _STAGE.get(queue, 0)
+
     def _move(self, runs: Iterable[RunKey], place: _Batch) -> None:
         for run in runs:
             lease = self._leases.get(run[:2])
@@ -286,9 +294,22 @@ class Leases:
         self._lost.append(Lost(lease.run, reason, lease.ticket, self.deaths.get(key, 0)))
         self._leave(key)
 
+    def _enter(self, lease: _Lease) -> None:
+        key = lease.run[:2]
+        self._leases[key] = lease
+        lease.batch.keys.add(key)
+        if lease.run[2] == CONTROL_RUN:
+            self.controls += 1
+        else:
+            self.tasks[key[0]] += 1
+
     def _leave(self, key: LeaseKey) -> None:
         lease = self._leases.pop(key, None)
         if lease is not None:
+            if lease.run[2] == CONTROL_RUN:
+                self.controls -= 1
+            else:
+                self.tasks[key[0]] -= 1
             lease.batch.keys.discard(key)
             self._drop_if_empty(lease.batch)
 

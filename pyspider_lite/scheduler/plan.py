@@ -82,10 +82,13 @@ def _shape(status: int, raw: dict[str, object]) -> tuple[int, bool]:
 class Plan:
     """The writes of one transaction."""
 
-    def __init__(self, now: float, in_flight: Callable[[str, str], int | None]) -> None:
+    def __init__(
+        self, now: float, in_flight: Callable[[str, str], int | None], last_due: float = float("-inf")
+    ) -> None:
         self._now = now
         self._in_flight = in_flight
-        self._order = 0
+        #: when the newest submission that need not wait is due
+        self.last_due = last_due
         self.projects: dict[str, ProjectPlan] = {}
         self.controls: dict[str, Control] = {}
         self.done_controls: set[str] = set()
@@ -215,7 +218,7 @@ class Plan:
             state is not None
             and task.taskid not in project.ends
             and task.taskid not in project.restarts
-            and self._in_flight(task.project, task.taskid) is not None
+            and self._in_flight(task.project, task.taskid) == state.run
         )
         decision = rules.on_request(new, state, now=self._now, in_flight=in_flight)
         match decision:
@@ -240,10 +243,12 @@ class Plan:
         return reason
 
     def _due(self, schedule: rules.Schedule) -> float:
-        """Submissions of one batch keep their order: each is due a microsecond after the one before, none after now."""
-        self._order += 1
+        """Submissions keep their order: each is due a microsecond after the one before, in whichever transaction, and none
+        after now."""
         due = rules.first_due(schedule, self._now)
-        return due if due > self._now else self._now - 0.02 + min(self._order, 19_000) * 1e-6
+        if due <= self._now:
+            due = self.last_due = min(self._now, max(self._now - 0.02, self.last_due) + 1e-6)
+        return due
 
     def _insert(self, project: ProjectPlan, task: NewTask, new: rules.Schedule) -> None:
         due = self._due(new)

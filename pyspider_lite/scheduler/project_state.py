@@ -92,7 +92,6 @@ class ProjectRun:
         self.last_tick = int(now)
         #: ids of control rows of this project that must be done before it is finished
         self.controls: set[str] = set()
-        self.in_flight = 0
         #: not before this time is it worth looking for work again
         self.wake_at = -math.inf
         #: newest events for `get_active_tasks` (behaviour S45)

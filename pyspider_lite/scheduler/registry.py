@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hashlib import md5
 
 from pyspider_lite.database.base import ProjectDB, TaskDB
-from pyspider_lite.models import ProjectHead, ProjectState
+from pyspider_lite.models import ACTIVE_PROJECT, ProjectHead, ProjectState
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 logger = logging.getLogger("scheduler")
@@ -30,6 +30,8 @@ class Registry:
         self._window_total = window_total
         self._fail_pause_num = fail_pause_num
         self._states: dict[str, ProjectState] = taskdb.project_states()
+        #: not returned yet, because a comparison failed half-way
+        self._changed: list[ProjectRun] = []
         self._stamp: tuple[int, float] | None = None
         self._looked = float("-inf")
         self._compared = float("-inf")
@@ -43,38 +45,36 @@ class Registry:
         """Bring ``projects`` up to date; those whose script is new or changed (they must be asked for their info)."""
         if now - self._looked < LOOK_EVERY:
             return []
-        self._looked = now
         stamp = self._projectdb.stamp()
-        if stamp == self._stamp and now - self._compared < COMPARE_EVERY:
-            return []
-        changed = self._compare(self._projectdb.heads(), now)
-        # only now: what failed half-way is compared again
-        self._stamp, self._compared = stamp, now
-        return changed
+        if stamp != self._stamp or now - self._compared >= COMPARE_EVERY:
+            self._compare(self._projectdb.heads(), now)
+            self._stamp, self._compared = stamp, now
+        # only now: what failed half-way is looked at again
+        self._looked = now
+        changed, self._changed = self._changed, []
+        return [project for project in changed if project.active]
 
     def forget(self, name: str) -> None:
         """The project was deleted."""
         self.projects.pop(name, None)
         self._states.pop(name, None)
 
-    def _compare(self, heads: Iterable[ProjectHead], now: float) -> list[ProjectRun]:
+    def _compare(self, heads: Iterable[ProjectHead], now: float) -> None:
         heads = list(heads)
         limit = min(self._window, max(_MIN_WINDOW, self._window_total // max(1, len(heads))))
         gone = set(self.projects) - {head.name for head in heads}
-        changed: list[ProjectRun] = []
         for head in heads:
             project = self.projects.get(head.name)
             if project is not None and project.head.generation != head.generation:
                 gone.add(head.name)
                 project = None
             if project is None:
-                changed.append(self._add(head, limit, now))
+                self._changed.append(self._add(head, limit, now))
             elif project.head != head and self._update(project, head, now):
-                changed.append(project)
-        for name in gone - {project.name for project in changed}:
+                self._changed.append(project)
+        for name in gone - {head.name for head in heads}:
             logger.info("project %s is gone", name)
             self.forget(name)
-        return [project for project in changed if project.active]
 
     def _add(self, head: ProjectHead, limit: int, now: float) -> ProjectRun:
         counts = self._states.get(head.name)
@@ -90,6 +90,11 @@ class Registry:
     def _update(self, project: ProjectRun, head: ProjectHead, now: float) -> bool:
         """Take over a changed row; True if its script must be asked for its info."""
         was_active = project.active
+        script = ""
+        if head.status in ACTIVE_PROJECT:
+            # first what may fail: then the head still differs, and it is done again
+            self._taskdb.open_project(head.name)
+            script = self._md5(head.name)
         project.head = head
         project.bucket.set(head.rate, head.burst, now)
         project.wake_at = float("-inf")
@@ -99,8 +104,6 @@ class Registry:
             project.info = None
             project.md5 = ""
             return False
-        self._taskdb.open_project(head.name)
-        script = self._md5(head.name)
         if script == project.md5:
             return False
         project.md5, project.info = script, None

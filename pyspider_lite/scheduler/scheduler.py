@@ -14,7 +14,6 @@ from pyspider_lite.counters import Counters
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import BrokenMessage, DatabaseError, DataError, LostLeadership
 from pyspider_lite.models import (
-    CONTROL_RUN,
     Beat,
     Broken,
     Claim,
@@ -129,9 +128,9 @@ class Scheduler:
         """One round; when the next one is due at the latest. Raises LostLeadership when another scheduler leads."""
         self.now = now
         self.leases.advance(now, drained=heard.drained)
+        self._hear(heard)
         for command in heard.commands:
             command(self)
-        self._hear(heard)
         try:
             if now >= self._retry_at:
                 self._work(now)
@@ -239,8 +238,7 @@ class Scheduler:
         if not beat.leaving and beat.worker not in self.leases.workers:
             logger.info("%s %s is here (%s, pid %d)", beat.role, beat.worker, beat.host, beat.pid)
             self._wake_projects()
-        for run in self.leases.beat(beat):
-            self._count_in_flight(run, 1)
+        self.leases.beat(beat)
 
     def _hear_new_tasks(self, new: NewTaskBatch, ack: Any) -> None:
         for raw in new.tasks:
@@ -305,9 +303,14 @@ class Scheduler:
             self._waiting.appendleft(batch.failed(f"could not be stored: {error}"))
         else:
             logger.error("given up, it cannot be stored: %s", error)
-            for report in batch.reports:
+            for report in batch.reports + batch.poisoned:
                 self.end_lease(report.key)
             self._batch.dead_letters += batch.as_dead_letters(str(error), now)
+            if batch.reports or batch.poisoned or batch.submissions:
+                # what stood beside it is not to blame
+                self._batch.controls += batch.controls
+                self._batch.dead_letters += batch.dead_letters
+                self._batch.ticks.update(batch.ticks)
             for then in batch.then:
                 then(Plan(now, self.leases.run_of))
 
@@ -320,7 +323,6 @@ class Scheduler:
     def _requeue(self, lost: Lost, now: float) -> None:
         name, key, _ = lost.run
         self._parts.drop(lost.run)
-        self._count_in_flight(lost.run, -1)
         logger.info("%s:%s is given out again: %s", name, key, lost.reason)
         self.counters.event(now, name, "lost")
         project = self.projects.get(name)
@@ -341,16 +343,6 @@ class Scheduler:
         name, key, number = run
         if self.leases.run_of(name, key) == number:
             self.leases.end(name, key)
-            self._count_in_flight(run, -1)
-
-    def _count_in_flight(self, run: RunKey, change: int) -> None:
-        if run[2] == CONTROL_RUN:
-            self._dispatcher.controls_in_flight += change
-            return
-        self._dispatcher.tasks_in_flight += change
-        project = self.projects.get(run[0])
-        if project is not None:
-            project.in_flight += change
 
     def _too_large(self, task: Dispatch, reason: str) -> None:
         logger.error("%s:%s cannot be given out: %s", task.project, task.taskid, reason)

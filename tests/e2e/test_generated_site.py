@@ -34,7 +34,7 @@ def complete(suite: Any, served: site.Site, name: str = "gen") -> None:
     assert max(Counter(url for url, _ in rows).values()) == 1
     # the pages, on_start and on_finished; the counts kept are those counted
     assert suite.statuses(name) == {2: served.pages + 2}
-    counted = suite.query("task", f"select active, success, failed, bad from \"lite-project_state\" where project = '{name}'")
+    counted = suite.query("task", f"select active, success, failed, bad from \"lite-project-state\" where project = '{name}'")
     assert counted == [(0, served.pages + 2, 0, 0)]
 
 

@@ -95,7 +95,9 @@ def test_a_window_that_does_not_know_the_table_asks_first() -> None:
     for number in range(8):
         window.add(key(f"new{number}", priority=number), 10.0)
     assert window.wants_refill(10.0)
-    window.refill([key("old", priority=9), *(key(f"new{n}", priority=n) for n in range(7, -1, -1))], None, 8, set(), 10.0)
+    window.refill(
+        [key("old", priority=9), *(key(f"new{n}", priority=n) for n in range(7, -1, -1))], None, 8, set(), 10.0
+    )
     assert drain(window)[:2] == ["old", "new7"]
 
 

@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw
+
 from pyspider_lite import codec
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.models import (
+    CONTROL_RUN,
     Beat,
     Claim,
     Control,
@@ -49,12 +52,14 @@ class Outlet:
 class Crawl:
     """The scheduler, its databases, its queues and its clock."""
 
-    def __init__(self, folder: Path, options: Options = Options(), wrap: Callable[[Any], Any] = lambda db: db) -> None:
+    def __init__(
+        self, folder: Path, options: Options | None = None, wrap: Callable[[Any], Any] = lambda db: db
+    ) -> None:
         self.taskdb = connect_taskdb(f"sqlite+taskdb:///{folder}/task.db")
         self.projectdb = connect_projectdb(f"sqlite+projectdb:///{folder}/project.db")
         self.resultdb = connect_resultdb(f"sqlite+resultdb:///{folder}/result.db")
         self.wrapped = wrap(self.taskdb)
-        self.options = options
+        self.options = options or Options()
         # projects are stamped with the real time; only deletion compares it with this clock
         self.now = self.taskdb.time()
         self.acked = 0
@@ -92,6 +97,7 @@ class Crawl:
         """A project that is running; its generation."""
         fields = {"status": "RUNNING", "rate": 1e6, "burst": 1e6, "script": "v1", **fields}
         self.projectdb.insert(Project(name=name, **fields))
+        self.scheduler.update_projects()
         return self.look(name).generation
 
     def look(self, name: str = "p") -> Project:
@@ -188,10 +194,7 @@ class Crawl:
         return [str(task.process.get("callback")) for task in self.given if task.control and task.project == project]
 
     def events(self, name: str, project: str = "p") -> float:
-        return self.scheduler.counters.sums("all").get(project, {}).get(name, 0) if False else self._event(name, project)
-
-    def _event(self, name: str, project: str) -> float:
-        return float(self.scheduler.counters.read(self.now, "1h", "sum").get(project, {}).get(name, 0))
+        return self.scheduler.counters.get(self.now, "1h").get(project, {}).get(name, 0)
 
     def check(self) -> None:
         """What must hold at every moment: the counts are those of the rows, and the leases those counted."""
@@ -211,23 +214,22 @@ class Crawl:
                 assert rows[name] == state, name
             else:
                 assert not counted
-            leased = [key for key in scheduler.leases.keys() if key[0] == name and key[1] not in self.control_ids()]
-            assert project.in_flight == len(leased), name
-        dispatcher = scheduler._dispatcher
-        controls = [key for key in scheduler.leases.keys() if scheduler.leases.run_of(*key) == -1]
-        assert dispatcher.controls_in_flight == len(controls)
-        assert dispatcher.tasks_in_flight == len(scheduler.leases) - len(controls)
+            leased = [key for key, is_task in self.leased().items() if is_task and key[0] == name]
+            assert scheduler.leases.tasks[name] == len(leased), name
+        tasks = sum(self.leased().values())
+        assert scheduler.leases.tasks.total() == tasks
+        assert scheduler.leases.controls == len(scheduler.leases) - tasks
 
-    def control_ids(self) -> set[str]:
-        return {key for name, key in self.scheduler.leases.keys() if self.scheduler.leases.run_of(name, key) == -1}
+    def leased(self) -> dict[tuple[str, str], bool]:
+        """Everything in flight, and whether it is a task."""
+        leases = self.scheduler.leases
+        return {key: leases.run_of(*key) != CONTROL_RUN for key in set(leases.keys())}
 
 
 # --- messages ----------------------------------------------------------------------------------------------------------
 
 
-def raw(task: NewTask) -> Any:
-    from msgspec import Raw
-
+def raw(task: NewTask) -> Raw:
     return Raw(codec.pack(task))
 
 

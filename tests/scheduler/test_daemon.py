@@ -1,0 +1,239 @@
+"""The daemon as it runs: real threads, memory queues, SQLite; who leads, and who takes over."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from played_crawl import done, links, new, raw
+
+from pyspider_lite import codec
+from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
+from pyspider_lite.message_queue import connect
+from pyspider_lite.message_queue.base import MessageQueue
+from pyspider_lite.models import (
+    Broken,
+    Control,
+    ControlKind,
+    Dispatch,
+    NewTask,
+    NewTaskBatch,
+    PageBatch,
+    Project,
+    QueueName,
+    Report,
+    StatusBatch,
+    TaskBatch,
+    TaskStatus,
+)
+from pyspider_lite.scheduler import daemon, leader
+from pyspider_lite.scheduler.daemon import SchedulerDaemon
+
+_spaces = itertools.count()
+PAGES = 60
+
+
+class Watched:
+    """A taskdb that notes the epoch of each transaction while it holds the write lock; renewing can be frozen."""
+
+    def __init__(self, taskdb: Any, epochs: list[int], frozen: threading.Event) -> None:
+        self._taskdb, self._epochs, self._frozen = taskdb, epochs, frozen
+
+    def copy(self) -> "Watched":
+        return Watched(self._taskdb.copy(), self._epochs, self._frozen)
+
+    @contextmanager
+    def begin(self, epoch: int | None) -> Iterator[Any]:
+        with self._taskdb.begin(epoch) as tx:
+            yield tx
+            if epoch is not None:
+                self._epochs.append(epoch)
+
+    def renew(self, epoch: int, term: float) -> bool:
+        if self._frozen.is_set():
+            time.sleep(0.05)
+            return True  # it believes that all is well
+        renewed: bool = self._taskdb.renew(epoch, term)
+        return renewed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._taskdb, name)
+
+
+class Suite:
+    """Schedulers in threads, and one worker that does the work of all others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.space = f"daemon{next(_spaces)}"
+        self.taskdb = connect_taskdb(f"sqlite+taskdb:///{folder}/task.db")
+        self.projectdb = connect_projectdb(f"sqlite+projectdb:///{folder}/project.db")
+        self.epochs: list[int] = []
+        self.daemons: list[tuple[SchedulerDaemon, threading.Thread, threading.Event]] = []
+        self.queues: dict[str, MessageQueue] = {}
+        self.given: list[Dispatch] = []
+        self.stopping = threading.Event()
+        self.worker = threading.Thread(target=self.work, daemon=True)
+        self.answers: dict[str, Callable[[Dispatch], Report]] = {}
+
+    def queue(self, name: QueueName, late_ack: bool = False) -> MessageQueue:
+        return connect(f"memory://{self.space}", name, late_ack=late_ack)
+
+    def start(self) -> int:
+        """Another scheduler; its number."""
+        frozen = threading.Event()
+        scheduler = SchedulerDaemon(
+            taskdb=Watched(self.taskdb.copy(), self.epochs, frozen),
+            projectdb=self.projectdb.copy(),
+            resultdb=connect_resultdb(f"sqlite+resultdb:///{self.folder}/result.db"),
+            connect=self.queue,
+        )
+        thread = threading.Thread(target=scheduler.run, daemon=True)
+        thread.start()
+        self.daemons.append((scheduler, thread, frozen))
+        return len(self.daemons) - 1
+
+    def stop(self, number: int) -> None:
+        scheduler, thread, _ = self.daemons[number]
+        scheduler.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+    def close(self) -> None:
+        self.stopping.set()
+        if self.worker.is_alive():
+            self.worker.join(10)
+        for number in range(len(self.daemons)):
+            self.stop(number)
+        self.taskdb.close()
+        self.projectdb.close()
+
+    def work(self) -> None:
+        tasks, pages = self.queue(QueueName.TO_FETCHER), self.queue(QueueName.CONTROL)
+        status = self.queue(QueueName.STATUS)
+        while not self.stopping.is_set():
+            given = [task for got in tasks.get(10, 0.02) for task in codec.decode(got.body, TaskBatch).tasks]
+            given += [page.task for got in pages.get(10, 0) for page in codec.decode(got.body, PageBatch).pages]
+            self.given += given
+            if given:
+                status.put(codec.encode(StatusBatch(items=[self.answer(task) for task in given])), 5)
+
+    def answer(self, task: Dispatch) -> Report:
+        callback = task.process.get("callback", "")
+        if callback == "_on_get_info":
+            return done(task, info={})
+        time.sleep(0.01)
+        return self.answers.get(callback, done)(task)
+
+    def project(self) -> None:
+        """A project of PAGES pages that has been started."""
+        self.projectdb.insert(Project(name="p", status="RUNNING", rate=1e6, burst=1e6, script="s"))
+        project = self.projectdb.get("p")
+        assert project is not None
+        self.answers["on_start"] = links(*[str(number) for number in range(PAGES)])
+        task = NewTask("on_start", "p", "data:,on_start", process={"callback": "on_start"})
+        start = Control(id="start", project="p", kind=ControlKind.START, generation=project.generation, task=task)
+        with self.taskdb.begin(None) as tx:
+            tx.add_controls([start])
+
+    def finished(self) -> bool:
+        # with on_start and on_finished
+        return self.taskdb.status_count("p") == {TaskStatus.SUCCESS: PAGES + 2}
+
+    def leads(self) -> int:
+        """The epoch that leads."""
+        row = self.taskdb.leader()
+        return row.epoch if row and row.until > self.taskdb.time() else 0
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Suite]:
+    monkeypatch.setattr(leader, "TERM", 1.5)
+    monkeypatch.setattr(leader, "RENEW", 0.3)
+    monkeypatch.setattr(leader, "_TRY", 0.1)
+    monkeypatch.setattr(daemon, "ADOPT_FOR", 0.3)
+    suite = Suite(tmp_path)
+    yield suite
+    suite.close()
+    assert suite.epochs == sorted(suite.epochs), "an earlier leader wrote after a later one"
+
+
+def test_a_crawl(suite: Suite) -> None:
+    suite.worker.start()
+    suite.start()
+    suite.project()
+    wait_for(suite.finished)
+    assert sorted(int(task.taskid) for task in suite.given if not task.control) == list(range(PAGES))
+    state = suite.taskdb.project_states()["p"]
+    assert (state.success, state.active, state.crawl) == (PAGES + 2, 0, 1)
+
+
+def test_feeders_and_what_cannot_be_read(suite: Suite) -> None:
+    suite.worker.start()
+    suite.start()
+    suite.projectdb.insert(Project(name="p", status="RUNNING", rate=1e6, burst=1e6, script="s"))
+    feed = suite.queue(QueueName.NEW_TASKS, True)
+    wait_for(lambda: suite.given)
+    feed.put(b"pickle?", 1)
+    feed.put(codec.encode(NewTaskBatch(tasks=[raw(new("a")), raw(new("b"))])), 1)
+    broken = Broken(queue=QueueName.TO_FETCHER, reason="not ours", body=b"x")
+    suite.queue(QueueName.STATUS).put(codec.encode(StatusBatch(items=[broken])), 1)
+    wait_for(lambda: len(suite.taskdb.get("p", ["a", "b"])) == 2)
+    wait_for(lambda: len(suite.taskdb.dead_letters()) == 2)
+    assert {letter.queue for letter in suite.taskdb.dead_letters()} == {QueueName.NEW_TASKS, QueueName.TO_FETCHER}
+    assert feed.qsize() == 0
+
+
+def test_a_stand_by_takes_over_from_one_that_stops(suite: Suite) -> None:
+    suite.start()
+    wait_for(suite.leads)
+    suite.start()
+    suite.project()
+    wait_for(lambda: suite.queue(QueueName.CONTROL).qsize() > 0)
+    began = time.monotonic()
+    suite.stop(0)
+    wait_for(lambda: suite.leads() == 2)
+    assert time.monotonic() - began < 5
+    suite.worker.start()
+    wait_for(suite.finished)
+
+
+def test_a_stand_by_takes_over_from_one_that_is_frozen(suite: Suite) -> None:
+    """It believes that it leads still, and writes nothing any more."""
+    suite.start()
+    wait_for(suite.leads)
+    suite.start()
+    suite.worker.start()
+    suite.project()
+    wait_for(lambda: len(suite.epochs) > 2)
+    suite.daemons[0][2].set()
+    wait_for(lambda: suite.leads() == 2)
+    wait_for(suite.finished)
+    suite.projectdb.update("p", script="another")
+    wait_for(lambda: 2 in suite.epochs[-1:])
+    assert suite.daemons[0][1].is_alive(), "it stands by"
+
+
+def test_a_daemon_survives_its_own_errors(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite.start()
+    wait_for(suite.leads)
+    (scheduler, _, _) = suite.daemons[0]
+
+    def wrong(target: Any) -> None:
+        raise ValueError("a mistake in a command")
+
+    scheduler.inbox.command(wrong)
+    suite.worker.start()
+    suite.project()
+    wait_for(suite.finished)
