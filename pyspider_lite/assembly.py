@@ -11,14 +11,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
-from pyspider_lite import codec, message_queue, settings
+from pyspider_lite import message_queue, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
-from pyspider_lite.models import Dispatch, QueueName, Role
+from pyspider_lite.models import QueueName, Role
 from pyspider_lite.settings import Settings
 
 #: names of pyspider's own classes, which old configurations spell out (behaviour C39, C49, C50, C52): ours are meant
@@ -50,7 +48,7 @@ class Part(NamedTuple):
     """A role that was built, and what goes with it."""
 
     role: Runnable
-    #: to be started before the role and stopped after it; None if the role does so itself
+    #: to be started before the role and stopped after it; None for the scheduler, which hears those of the others
     heartbeat: Heartbeat | None = None
     rpc_functions: Mapping[str, Callable[..., Any]] = {}
 
@@ -88,6 +86,7 @@ class Assembly:
 
     def _scheduler(self) -> Part:
         from pyspider_lite.scheduler.daemon import SchedulerDaemon
+        from pyspider_lite.scheduler.remote import Remote
         from pyspider_lite.scheduler.scheduler import Options, Scheduler
 
         section = self._options.scheduler
@@ -102,16 +101,13 @@ class Assembly:
             on_idle=self.on_idle,
             scheduler_cls=load_class(section.scheduler_cls, lambda: Scheduler, "scheduler-cls"),
         )
-        functions = {
-            "_quit": daemon.stop,
-            "update_project": lambda: daemon.inbox.command(lambda scheduler: scheduler.update_projects()),
-        }
-        return Part(daemon, rpc_functions=functions)
+        return Part(daemon, rpc_functions=Remote(daemon).functions())
 
     def _fetcher(self) -> Part:
         from pyspider_lite.fetcher.fetch import Fetch
         from pyspider_lite.fetcher.fetcher import Fetcher
         from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+        from pyspider_lite.fetcher.remote import Remote
         from pyspider_lite.fetcher.request import Defaults
 
         section = self._options.fetcher
@@ -132,23 +128,16 @@ class Assembly:
             connect_timeout=section.connect_timeout,
             max_redirects=section.max_redirects,
         )
+        heartbeat = self._heartbeat(Role.FETCHER, section.poolsize)
         fetcher = load_class(section.fetcher_cls, lambda: Fetcher, "fetcher-cls")(
             fetch=Fetch(engine, defaults, decoded_limit=section.decoded_limit),
-            heartbeat=self._heartbeat(Role.FETCHER, section.poolsize),
+            heartbeat=heartbeat,
             connect_in=connector(self._options, QueueName.TO_FETCHER),
             connect_out=connector(self._options, QueueName.TO_PROCESSOR),
             poolsize=section.poolsize,
             drain_timeout=self._options.drain_timeout,
         )
-        functions = {
-            "_quit": fetcher.stop,
-            "size": fetcher.size,
-            "pause": fetcher.pause,
-            "resume": fetcher.resume,
-            "set_poolsize": fetcher.set_poolsize,
-            "fetch": lambda task: codec.pack(fetcher.fetch_now(msgspec.convert(task, Dispatch))),
-        }
-        return Part(fetcher, rpc_functions=functions)
+        return Part(fetcher, heartbeat, Remote(fetcher).functions())
 
     def _processor(self) -> Part:
         from pyspider_lite.processor.processor import Options, Processor

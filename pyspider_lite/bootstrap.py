@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from pyspider_lite import assembly, exit_codes, log, settings
+from pyspider_lite import assembly, exit_codes, log, message_queue, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError, RefusedToStart
-from pyspider_lite.models import Control, ControlKind, NewTask, Project, Role
+from pyspider_lite.models import Control, ControlKind, NewTask, Project, QueueName, Role
 from pyspider_lite.rpc import RpcServer
 from pyspider_lite.settings import Settings
 
@@ -88,9 +88,17 @@ def make_data_path(options: Settings) -> None:
         raise RefusedToStart(f"data-path {options.data_path} cannot be created: {error.strerror}") from error
 
 
-def check_queue(options: Settings) -> None:
-    """A single daemon needs queues that somebody serves; raises RefusedToStart if no broker is named and no `all` runs here."""
-    if not options.message_queue and not os.path.exists(settings.queue_socket(options.data_path)):
+def check_queue(options: Settings, *, served: bool = False) -> None:
+    """A daemon needs queues that somebody serves (``served``: we do, unless a broker is named). Raises ConfigError for a URL
+    that is of no use, RefusedToStart if no broker is named and no `all` runs here."""
+    if options.message_queue.startswith("memory://"):
+        raise ConfigError(
+            f"message-queue {options.message_queue}: daemons are processes and do not share memory; "
+            "leave it unset (then `all` serves the queues), or name a broker"
+        )
+    if options.message_queue:
+        message_queue.connect(options.message_queue, QueueName.STATUS).close()  # connects when it is used, not now
+    elif not served and not os.path.exists(settings.queue_socket(options.data_path)):
         raise RefusedToStart(
             f"message-queue is not set, and no `pyspider_lite all` serves the queues of data-path {options.data_path}: "
             "set message-queue to a broker, or start `all` first"
@@ -123,7 +131,7 @@ def _rpc_server(role: Role, options: Settings, index: int) -> RpcServer | None:
 @contextlib.contextmanager
 def open_taskdb(options: Settings, *, create: bool = False) -> Iterator[TaskDB]:
     """The taskdb for a block of code; without ``create`` a file that is missing raises ConfigError."""
-    _look_for(options.taskdb, create, options)
+    _look_for("taskdb", create, options)
     with contextlib.closing(assembly.connect_taskdb(options)) as found:
         yield found
 
@@ -131,7 +139,7 @@ def open_taskdb(options: Settings, *, create: bool = False) -> Iterator[TaskDB]:
 @contextlib.contextmanager
 def open_projectdb(options: Settings, *, create: bool = False) -> Iterator[ProjectDB]:
     """The projectdb likewise."""
-    _look_for(options.projectdb, create, options)
+    _look_for("projectdb", create, options)
     with contextlib.closing(assembly.connect_projectdb(options)) as found:
         yield found
 
@@ -139,16 +147,20 @@ def open_projectdb(options: Settings, *, create: bool = False) -> Iterator[Proje
 @contextlib.contextmanager
 def open_resultdb(options: Settings) -> Iterator[ResultDB]:
     """The resultdb likewise; it is read only here."""
-    _look_for(options.resultdb, False, options)
+    _look_for("resultdb", False, options)
     with contextlib.closing(assembly.connect_resultdb(options)) as found:
         yield found
 
 
-def _look_for(url: str, create: bool, options: Settings) -> None:
+def _look_for(kind: str, create: bool, options: Settings) -> None:
     """Only what writes creates a database file: a command in the wrong folder must not leave empty ones."""
+    from pyspider_lite.database.url import parse
+
+    url = getattr(options, kind)
     file = settings.sqlite_file(url)
     if file is None or os.path.exists(file):
         return
+    parse(url, kind)  # if the URL is wrong, that is the thing to say
     if not create:
         raise ConfigError(
             f"there is no database {file}: nothing was crawled here yet, or set -c, --data-path or its URL"

@@ -4,6 +4,8 @@ A message is ``PSL`` + version byte + flag byte (0 plain, 1 zstd) + msgpack. Wha
 version, or does not decode into the type asked for, raises `BrokenMessage` with the reason; the consumer keeps it aside.
 """
 
+import base64
+import binascii
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +25,7 @@ MAX_DECODED = 64 * 1024 * 1024
 MAX_ENCODED = 12 * 1024 * 1024
 
 _PLAIN, _ZSTD = 0, 1
+_BASE64_BEGIN, _BASE64_END = "[BASE64-DATA]", "[/BASE64-DATA]"
 
 
 _BUILTIN: tuple[type[Any], ...] = (str, bytes, int, float, dict, list, tuple, set, frozenset)
@@ -118,6 +121,28 @@ def from_json(text: str | bytes | None) -> Any:
     if not text:
         return {}
     return msgspec.json.decode(text)
+
+
+def bytes_to_text(value: bytes) -> str:
+    """Bytes as they stand in the JSON of a task: as text if they are UTF-8, else in pyspider's base64 form (behaviour F2, X-P1)."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = ""
+    # text that looks like the form would come out as something else
+    if text.startswith(_BASE64_BEGIN) or (value and not text):
+        return f"{_BASE64_BEGIN}{base64.b64encode(value).decode()}{_BASE64_END}"
+    return text
+
+
+def text_to_bytes(text: str) -> bytes:
+    """The opposite of `bytes_to_text`; text that only looks like the base64 form is taken for what it says."""
+    if text.startswith(_BASE64_BEGIN) and text.endswith(_BASE64_END):
+        try:
+            return base64.b64decode(text[len(_BASE64_BEGIN) : -len(_BASE64_END)], validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    return text.encode("utf-8", "replace")
 
 
 def _explain(value: Any, path: str, error: Exception, depth: int = 0) -> str:

@@ -7,6 +7,7 @@ else reads the file or the environment. Called by the command line.
 import difflib
 import json
 import math
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ RETIRED = {
     "send_message": "there is no send_message command yet",
     "scheduler.xmlrpc": _ALWAYS_ON,
     "scheduler.threads": "the scheduler works in batches instead of threads",
+    "scheduler.loop_limit": "how much the scheduler takes in one round is bounded by itself",
     "fetcher.xmlrpc": _ALWAYS_ON,
     "fetcher.phantomjs_endpoint": _NO_BROWSER,
     "fetcher.puppeteer_endpoint": _NO_BROWSER,
@@ -164,6 +166,8 @@ def _convert(one: Option, value: Any, where: str) -> Any:
         converted = msgspec.convert(value.strip() if isinstance(value, str) else value, one.type, strict=False)
         if isinstance(converted, float) and not math.isfinite(converted):
             raise ValueError
+        if isinstance(converted, str) and b"\0" in os.fsencode(converted):
+            raise ValueError
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"{where}: expected {_expected(one)}, got {_shown(value)}") from error
     return converted
@@ -187,9 +191,11 @@ def _shown(value: Any) -> str:
 def _alias(given: dict[str, Any], config: dict[str, Any], warnings: list[str]) -> str:
     """The deprecated amqp_url, used only when message_queue is empty (behaviour C18)."""
     value = given.get("amqp_url") or config.get("amqp_url")
-    if value:
-        warnings.append("amqp_url is the old name of message_queue")
-    return str(value or "")
+    if not value:
+        return ""
+    warnings.append("amqp_url is the old name of message_queue")
+    one = next(one for one in options("") if one.name == "message_queue")
+    return str(_convert(one, value, "amqp_url"))
 
 
 def _linked_queue(environ: Mapping[str, str]) -> str:

@@ -14,8 +14,9 @@ _TOTALS = "all"
 #: all windows in the order in which people read them (behaviour S87, W4)
 WINDOWS = (_TIME_WINDOW, *_WINDOWS, _TOTALS)
 
-#: names a project may have; what comes later counts as "other"
+#: names a project may have; what comes later counts as `_OTHER`
 _MAX_NAMES = 100
+_OTHER = "other"
 
 
 class _Sliding:
@@ -83,16 +84,17 @@ class _Project:
 
 
 class Counters:
-    """Counters of all projects. Used by one thread."""
+    """Counters of all projects, or of the first ``max_projects`` by name and of all others as "other". Used by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_projects: int | None = None) -> None:
         self._projects: dict[str, _Project] = {}
+        self._max_projects = max_projects
 
     def event(self, now: float, project: str, name: str, n: int = 1) -> None:
         """``n`` more of ``name``: pending, success, retry, failed, or a reason."""
         counters = self._project(project)
         if name not in counters.totals and len(counters.totals) >= _MAX_NAMES:
-            name = "other"
+            name = _OTHER
         counters.totals[name] = counters.totals.get(name, 0) + n
         for window in _WINDOWS:
             counters.counter(window, name).add(now, n)
@@ -103,11 +105,12 @@ class Counters:
         if name in counters.sliding[_TIME_WINDOW] or len(counters.sliding[_TIME_WINDOW]) < _MAX_NAMES:
             counters.counter(_TIME_WINDOW, name).add(now, seconds)
 
-    def get(self, now: float, window: str) -> dict[str, dict[str, float]]:
-        """{project: {name: number}}: sums, and averages for 5m_time. What is 0 is left out. KeyError for an unknown window."""
+    def get(self, now: float, window: str, *, average: bool | None = None) -> dict[str, dict[str, float]]:
+        """{project: {name: number}}: sums or averages (unless told: averages for 5m_time only; of totals there is none). What is 0
+        is left out. KeyError for an unknown window."""
         if window not in WINDOWS:
             raise KeyError(window)
-        values = ((project, self._read(now, counters, window)) for project, counters in self._projects.items())
+        values = ((project, self._read(now, counters, window, average)) for project, counters in self._projects.items())
         return {project: names for project, names in values if names}
 
     def snapshot(self, now: float) -> dict[str, dict[str, dict[str, float]]]:
@@ -150,15 +153,18 @@ class Counters:
 
     def _project(self, project: str) -> _Project:
         counters = self._projects.get(project)
+        if counters is None and self._max_projects is not None and len(self._projects) >= self._max_projects:
+            project = _OTHER
+            counters = self._projects.get(project)
         if counters is None:
             counters = self._projects[project] = _Project()
         return counters
 
-    def _read(self, now: float, counters: _Project, window: str) -> dict[str, float]:
+    def _read(self, now: float, counters: _Project, window: str, average: bool | None = None) -> dict[str, float]:
         if window == _TOTALS:
             return {name: total for name, total in counters.totals.items() if total}
-        if window == _TIME_WINDOW:
-            averages = ((name, counter.read(now)) for name, counter in counters.sliding[window].items())
-            return {name: total / count for name, (total, count) in averages if count}
-        sums = ((name, int(counter.read(now)[0])) for name, counter in counters.sliding[window].items())
-        return {name: total for name, total in sums if total}
+        read = {name: counter.read(now) for name, counter in counters.sliding[window].items()}
+        if average or (average is None and window == _TIME_WINDOW):
+            return {name: total / count for name, (total, count) in read.items() if count}
+        whole = float if window == _TIME_WINDOW else int
+        return {name: whole(total) for name, (total, _) in read.items() if total}

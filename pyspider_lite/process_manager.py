@@ -292,6 +292,9 @@ def _lock(data_path: str) -> Iterator[None]:
         raise RefusedToStart(
             f"data-path {data_path} is in use by another `all`, pid {holder}: stop it, or use another data-path"
         ) from error
+    except OSError as error:
+        os.close(descriptor)
+        raise RefusedToStart(f"data-path {data_path} cannot be written: {error.strerror}") from error
     try:
         yield
     finally:

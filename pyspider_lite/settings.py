@@ -42,7 +42,6 @@ class Scheduler(Struct, kw_only=True):
         86400
     )
     active_tasks: Annotated[int, option("How many of a project's last tasks are remembered for display.", ge=0)] = 100
-    loop_limit: Annotated[int, option("Most new tasks taken in one round.", ge=1)] = 1000
     fail_pause_num: Annotated[int, option("Failures in a row after which a project pauses; 0: never.", ge=0)] = 10
     scheduler_cls: Annotated[str, option("Class to run instead of ours, as module.Class.")] = ""
     window: Annotated[int, option("Most due tasks of one project kept in memory.", ge=10)] = 5_000

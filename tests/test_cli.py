@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -34,100 +33,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# --- bad input: what is done, the sentence, the exit code ---
+# --- errors (each bad input with its sentence is a row of e2e/test_bad_input) ---
 
 
 def config(text: str) -> list[str]:
     """A command that needs a config.json with this content."""
     Path("config.json").write_text(text)
     return ["-c", "config.json", "project", "list"]
-
-
-def port_in_use() -> list[str]:
-    taken = socket.create_server(("127.0.0.1", 0))
-    _keep.append(taken)
-    (Path("data")).mkdir()
-    Path("data/queue.sock").touch()
-    return ["fetcher", "--xmlrpc-port", str(taken.getsockname()[1])]
-
-
-def script(text: str, *command: str) -> list[str]:
-    Path("broken.py").write_text(text)
-    return [*command, "broken.py"]
-
-
-def in_the_way(*command: str) -> list[str]:
-    Path("file").touch()
-    return ["--data-path", "file", *command]
-
-
-def queue_there(*command: str) -> list[str]:
-    Path("data").mkdir()
-    Path("data/queue.sock").touch()
-    return list(command)
-
-
-_keep: list[socket.socket] = []
-
-BAD_INPUT: list[tuple[str, Any, str, int]] = [
-    ("not JSON", lambda: config("{"), "config.json: not JSON: line 1, column 2", 2),
-    ("no object", lambda: config("[]"), "config.json: expected one JSON object, got []", 2),
-    ("wrong type", lambda: config('{"queue-maxsize": "x"}'), 'config.json: queue_maxsize: expected a whole number of at least 0, got "x"', 2),
-    ("wrong section", lambda: config('{"fetcher": 1}'), "config.json: fetcher: expected an object with the options of fetcher, got 1", 2),
-    ("no file", lambda: ["-c", "none.json", "all"], "none.json: cannot be read: No such file or directory", 2),
-    ("no command", lambda: ["schedular"], "there is no command schedular; did you mean scheduler?", 2),
-    ("no option", lambda: ["fetcher", "--polsize", "3"], "No such option", 2),
-    ("wrong option", lambda: ["fetcher", "--poolsize", "x"], '--poolsize: expected a whole number from 1 to 10000, got "x"', 2),
-    ("public RPC", lambda: queue_there("fetcher", "--xmlrpc-host", "0.0.0.0"), "set rpc-username and rpc-password", 2),
-    ("port in use", port_in_use, ": Address already in use", 3),
-    ("no queue", lambda: ["fetcher"], "message-queue is not set", 3),
-    ("queue of a kind we do not have", lambda: ["--message-queue", "nope://x", "fetcher", "--no-xmlrpc"], "no message queue is called 'nope'", 2),
-    ("class that is none", lambda: queue_there("fetcher", "--no-xmlrpc", "--fetcher-cls", "os.path.nope"), "fetcher-cls: os.path.nope cannot be loaded", 2),
-    ("no CA file", lambda: queue_there("fetcher", "--no-xmlrpc", "--ca-file", "nope.pem"), "ca-file nope.pem: no such file", 2),
-    ("no logging file", lambda: ["--logging-config", "nope.ini", "project", "list"], "nope.ini: not usable as logging configuration", 2),
-    ("data folder is a file", lambda: in_the_way("all"), "data-path file cannot be created: File exists", 3),
-    ("data folder below a file", lambda: ["--data-path", "shop.py/x", "all"], "data-path shop.py/x cannot be created: Not a directory", 3),
-    ("push: syntax error", lambda: script("def x(:\n", "project", "push"), "broken.py:1: invalid syntax", 2),
-    ("push: null byte", lambda: script("x = 1\0\n", "project", "push"), "broken.py", 2),
-    ("push: no file", lambda: ["project", "push", "none.py"], "none.py: cannot be read: No such file or directory", 2),
-    ("push: bad name", lambda: ["project", "push", "shop.py", "--name", "a b"], "'a b' cannot be a project's name", 2),
-    ("push: bad rate", lambda: ["project", "push", "shop.py", "--rate", "fast"], '--rate: expected a number of at least 0 or "unlimited", got "fast"', 2),
-    ("push: bad status", lambda: ["project", "push", "shop.py", "--status", "GO"], "'GO' is not one of", 2),
-    ("one: syntax error", lambda: script("def x(:\n", "one"), "broken.py:1: invalid syntax", 2),
-    ("one: no script", lambda: ["one"], "Missing argument 'SCRIPT...'", 2),
-    ("list: nothing here", lambda: ["project", "list"], "there is no database ./data/project.db", 2),
-    ("tasks: nothing here", lambda: ["task", "list", "shop"], "there is no database ./data/task.db", 2),
-    ("results: nothing here", lambda: ["result", "show", "shop"], "there is no database ./data/result.db", 2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("given", "said", "code"), [row[1:] for row in BAD_INPUT], ids=[row[0] for row in BAD_INPUT])
-def test_bad_input_gets_a_sentence_and_its_exit_code(command, given, said, code):
-    try:
-        outcome = command(*given())
-    finally:
-        while _keep:
-            _keep.pop().close()
-    assert (outcome.code, outcome.out) == (code, "")
-    assert said in outcome.err
-    assert "Traceback" not in outcome.err
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_is_read_only(command, folder):
-    (folder / "data").mkdir(mode=0o500)
-    outcome = command("all")
-    assert outcome.code == 3
-    assert "data-path ./data cannot be written: Permission denied" in outcome.err
-
-
-def test_a_database_file_that_is_none(command, folder):
-    (folder / "data").mkdir()
-    (folder / "data" / "project.db").write_bytes(b"this is no database, but long enough to be taken for one" * 100)
-    outcome = command("project", "list")
-    assert outcome.code == 3
-    assert "project.db" in outcome.err
-    assert "Traceback" not in outcome.err
 
 
 @pytest.mark.parametrize(

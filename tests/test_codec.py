@@ -312,3 +312,9 @@ def test_what_cannot_be_stored_is_named(value: Any, reason: str) -> None:
 @pytest.mark.behaviour("D20")
 def test_an_empty_column_is_an_empty_dict(empty: Any) -> None:
     assert codec.from_json(empty) == {}
+
+
+@given(st.one_of(st.binary(), st.text().map(str.encode), st.just(b"[BASE64-DATA]AA==[/BASE64-DATA]")))
+def test_a_body_comes_back_from_its_text(body):
+    """F2, X-P1."""
+    assert codec.text_to_bytes(codec.bytes_to_text(body)) == body

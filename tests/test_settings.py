@@ -87,7 +87,7 @@ def test_null_is_not_set(load):
         ({"queue_maxsise": 1}, "unknown key queue_maxsise is ignored; did you mean queue_maxsize?"),
         ({"fetcher": {"pol-size": 1}}, "unknown key fetcher.pol_size is ignored; did you mean fetcher.poolsize?"),
         ({"poolsize": 1}, "unknown key poolsize is ignored; did you mean fetcher.poolsize?"),
-        ({"schedular": {"loop_limit": 1}}, "unknown key schedular is ignored; did you mean scheduler?"),
+        ({"schedular": {"delete_time": 1}}, "unknown key schedular is ignored; did you mean scheduler?"),
         ({"zzzz": 1}, "unknown key zzzz is ignored"),
     ],
 )
@@ -103,6 +103,7 @@ def test_an_unknown_key_is_one_warning_with_the_nearest_known_one(load, config, 
     [
         {"beanstalk": "host"},
         {"scheduler": {"threads": 4}},
+        {"scheduler": {"loop-limit": 1000}},
         {"scheduler": {"xmlrpc": True}},
         {"fetcher": {"splash-endpoint": "http://x"}},
         {"all": {"run-in": "thread"}},

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from pyspider_lite.bench import processes, site
+from pyspider_lite.bench import many, processes, site
 
 _HANDLERS = {
     "links": """
@@ -127,30 +127,61 @@ class _Killer:
 @click.option("--processors", default=2, show_default=True)
 @click.option("--handler", type=click.Choice(sorted(_HANDLERS)), default="links", show_default=True)
 @click.option("--kill", default=0, help="Kill each child process so many times on the way.")
+@click.option("--projects", default=0, help="Crawl so many projects of ten pages each instead.")
 @click.option("--json", "json_file", type=click.Path(), help="Write the figures to this file.")
 @click.option("--keep", type=click.Path(), help="Folder to work in; it is kept.")
 @click.option("--verbose", is_flag=True, help="Show the log of the suite.")
 def main(
-    pages: int, size: int, processors: int, handler: str, kill: int, json_file: str | None, keep: str | None, verbose: bool
+    pages: int,
+    size: int,
+    processors: int,
+    handler: str,
+    kill: int,
+    projects: int,
+    json_file: str | None,
+    keep: str | None,
+    verbose: bool,
 ) -> None:
     """Crawl a generated site with `all`; exit 1 if the results are not exactly its pages."""
-    with tempfile.TemporaryDirectory() as temporary, site.Site(pages, size) as served:
+    with tempfile.TemporaryDirectory() as temporary, site.Site(many.PAGES if projects else pages, size) as served:
         folder = Path(keep or temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        figures = _run(folder, served, processors, handler, kill, verbose)
+        if projects:
+            figures = _run_many(folder, served, projects, processors, handler, verbose)
+        else:
+            figures = _run(folder, served, processors, handler, kill, verbose)
     print(json.dumps({key: value for key, value in figures.items() if key != "processes"}))
     for name, values in sorted(figures["processes"].items()):
-        print(f"  {name:45} {values['cpu_ms_page']:7.3f} ms/page  {values['rss_mb']:5.0f} MB")
+        idle = f"  {values['idle_percent']:5.1f} % idle" if projects else ""
+        print(f"  {name:45} {values['cpu_ms_page']:7.3f} ms/page  {values['rss_mb']:5.0f} MB{idle}")
     if json_file:
         Path(json_file).write_text(json.dumps(figures, indent=1))
     if figures["problems"]:
         sys.exit(f"not complete: {figures['problems']}")
 
 
+def _script(handler: str, served: site.Site) -> str:
+    return _SCRIPT.replace("START", served.url).replace("BODY", _HANDLERS[handler])
+
+
+def _run_many(
+    folder: Path, served: site.Site, projects: int, processors: int, handler: str, verbose: bool
+) -> dict[str, Any]:
+    command = _command(_config(folder, processors), "all")
+    with open(folder / "log.txt", "wb") as log:
+        return many.measure(
+            folder,
+            served,
+            projects,
+            _script(handler, served),
+            lambda: subprocess.Popen(command, stderr=None if verbose else log, stdout=log),
+        )
+
+
 def _run(folder: Path, served: site.Site, processors: int, handler: str, kill: int, verbose: bool) -> dict[str, Any]:
     config = _config(folder, processors)
     script = folder / "bench.py"
-    script.write_text(_SCRIPT.replace("START", served.url).replace("BODY", _HANDLERS[handler]))
+    script.write_text(_script(handler, served))
     with open(folder / "log.txt", "wb") as log:
         began = time.monotonic()
         suite = subprocess.Popen(_command(config, "all"), stderr=None if verbose else log, stdout=log)

@@ -1,10 +1,14 @@
 """`one`: script files, crawled in this process until nothing is left to do."""
 
+from pathlib import Path
+
 import click
 
 from pyspider_lite import one
 from pyspider_lite.cli import options
 from pyspider_lite.cli.script import read_script
+from pyspider_lite.database.script_files import project_name
+from pyspider_lite.errors import ConfigError
 
 
 @click.command("one")
@@ -17,6 +21,10 @@ def one_command(ctx: click.Context, scripts: tuple[str, ...], verbose: bool) -> 
     Ends by itself: with 0, or with 1 if some task failed. `# rate: 2` and `# burst: 5` in a script limit its speed.
     """
     settings = options.settings_of(ctx, quiet=not verbose)
+    files: dict[str, str] = {}
     for script in scripts:
         read_script(script)
-    return one.run(settings, scripts)
+        other = files.setdefault(project_name(Path(script)), script)
+        if other != script:
+            raise ConfigError(f"{other} and {script} would be one project, by their names: rename one of them")
+    return one.run(settings, list(files.values()))

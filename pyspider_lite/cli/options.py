@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 #: options of pyspider's command lines that do nothing here but say so: section -> (name, takes a value)
 _RETIRED = {
     "": (("amqp_url", True), ("beanstalk", True), ("phantomjs_proxy", True), ("puppeteer_proxy", True)),
-    "scheduler": (("xmlrpc", False), ("threads", True)),
+    "scheduler": (("xmlrpc", False), ("threads", True), ("loop_limit", True)),
     "fetcher": (
         ("xmlrpc", False),
         ("phantomjs_endpoint", True),

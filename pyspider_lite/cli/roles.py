@@ -13,6 +13,7 @@ from pyspider_lite.models import Role
 def all_command(ctx: click.Context) -> int:
     """Start everything on this machine and keep it running."""
     settings = options.settings_of(ctx)
+    bootstrap.check_queue(settings, served=True)
     bootstrap.make_data_path(settings)
     return process_manager.ProcessManager(settings).run()
 

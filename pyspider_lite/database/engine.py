@@ -27,6 +27,9 @@ CONNECT_TIMEOUT = 10
 _UNKNOWN_DATABASE = 1049
 
 _WRITE = "pyspider_lite_write"
+_TABLE = "pyspider_lite_table"
+#: stands for the name of a table in a statement that is made and compiled once for the tables of all projects
+ANY_TABLE = "{table}"
 
 _SQLITE_REASONS = {
     "SQLITE_BUSY": "another process holds its lock for more than 30 s",
@@ -150,28 +153,38 @@ class Database:
                     self._transaction = None
 
     def write_many(
-        self, conn: sa.Connection, statement: sa.Executable, rows: Sequence[dict[str, Any]], what: str
+        self, conn: sa.Connection, statement: sa.Executable, rows: Sequence[dict[str, Any]], what: str, table: str = ""
     ) -> None:
-        """One executemany; a DataError names ``what`` the rows are of."""
+        """One executemany; a DataError names ``what`` the rows are of. ``table`` takes the place of ANY_TABLE."""
         if not rows:
             return
         try:
-            conn.execute(statement, rows)
+            conn.execute(statement, rows, execution_options={_TABLE: table})
         except (sa.exc.SQLAlchemyError, OverflowError, UnicodeError) as error:
             explained = self._explained(error)
             raise type(explained)(f"{what} ({len(rows)} rows): {explained}") from getattr(error, "orig", None)
 
     def fetch(
-        self, conn: sa.Connection, statement: sa.Executable, parameters: dict[str, Any] | None = None
+        self,
+        conn: sa.Connection,
+        statement: sa.Executable,
+        parameters: dict[str, Any] | None = None,
+        table: str = "",
     ) -> Sequence[Any]:
-        """All rows of a SELECT."""
+        """All rows of a SELECT. ``table`` takes the place of ANY_TABLE."""
         with self._translated():
-            return conn.execute(statement, parameters).all()
+            return conn.execute(statement, parameters, execution_options={_TABLE: table}).all()
 
-    def execute(self, conn: sa.Connection, statement: sa.Executable, parameters: dict[str, Any] | None = None) -> int:
-        """One statement that writes; how many rows it met."""
+    def execute(
+        self,
+        conn: sa.Connection,
+        statement: sa.Executable,
+        parameters: dict[str, Any] | None = None,
+        table: str = "",
+    ) -> int:
+        """One statement that writes; how many rows it met. ``table`` takes the place of ANY_TABLE."""
         with self._translated():
-            return conn.execute(statement, parameters).rowcount
+            return conn.execute(statement, parameters, execution_options={_TABLE: table}).rowcount
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -199,19 +212,34 @@ class Database:
 
 def _make_engine(target: Target, durable: bool) -> sa.Engine:
     dialect = target.url.get_dialect().name
-    if dialect != "sqlite":
-        engine = sa.create_engine(
-            target.url,
-            connect_args=_SERVER_OPTIONS[dialect],
-            isolation_level="READ COMMITTED",
-            hide_parameters=True,
-            query_cache_size=2000,
-            pool_size=1,
-            pool_recycle=3600,
-        )
-        if dialect == "mysql":
-            sa.event.listen(engine, "do_connect", _connect_mysql)
-        return engine
+    engine = _sqlite_engine(target, durable) if dialect == "sqlite" else _server_engine(target, dialect)
+    sa.event.listen(engine, "before_cursor_execute", _name_table, retval=True)
+    return engine
+
+
+def _name_table(
+    _conn: sa.Connection, _cursor: object, statement: str, parameters: Any, context: Any, _many: bool
+) -> tuple[str, Any]:
+    """Put a table's name into a statement that was made for all; within its quotes, and names hold none (behaviour D13)."""
+    table = context.execution_options.get(_TABLE) if context is not None else None
+    return (statement.replace(ANY_TABLE, table) if table else statement), parameters
+
+
+def _server_engine(target: Target, dialect: str) -> sa.Engine:
+    engine = sa.create_engine(
+        target.url,
+        connect_args=_SERVER_OPTIONS[dialect],
+        isolation_level="READ COMMITTED",
+        hide_parameters=True,
+        pool_size=1,
+        pool_recycle=3600,
+    )
+    if dialect == "mysql":
+        sa.event.listen(engine, "do_connect", _connect_mysql)
+    return engine
+
+
+def _sqlite_engine(target: Target, durable: bool) -> sa.Engine:
     options: dict[str, Any] = {"poolclass": StaticPool} if not target.path else {"pool_size": 1}
     if target.path:
         _make_folder(target)
@@ -219,7 +247,6 @@ def _make_engine(target: Target, durable: bool) -> sa.Engine:
         target.url,
         connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False},
         hide_parameters=True,
-        query_cache_size=2000,
         **options,
     )
 

@@ -37,16 +37,19 @@ class ProjectTables:
         names = {table.removeprefix(self._prefix) for table in tables if table.startswith(self._prefix)}
         return {name for name in names if _PROJECT.fullmatch(name) and name != "projectdb"}
 
-    def open(self, project: str) -> None:
-        """Make or complete the project's table, unless that was done here before."""
-        if project not in self._opened:
+    def open(self, *projects: str) -> None:
+        """Make or complete the projects' tables, unless that was done here before; all in one transaction."""
+        closed = [project for project in projects if project not in self._opened]
+        for project in closed:
             if len(self.name(project)) > NAME_LIMITS[self._database.dialect]:
                 raise DataError(
                     f"{self.name(project)}: too long for the name of a table; choose a shorter project name"
                 )
+        if closed:
             with self._database.change_tables() as conn:
-                self._complete(conn, project)
-            self._opened.add(project)
+                for project in closed:
+                    self._complete(conn, project)
+            self._opened.update(closed)
 
     def is_open(self, project: str) -> bool:
         """Whether the project has a table, for use inside a transaction: there it cannot be completed any more."""

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from pyspider_lite.database import schema
 from pyspider_lite.database.dialect import insert_missing, key_in, upsert
-from pyspider_lite.database.engine import Database
+from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import DROPPED
@@ -28,10 +28,10 @@ def _prepare(conn: sa.Connection) -> None:
 
 
 class _Statements:
-    """The statements over one project's results, made once."""
+    """The statements over the results of a project, made once for all as `TaskStatements`."""
 
-    def __init__(self, name: str, dialect: str) -> None:
-        table = schema.result_table(name, dialect)
+    def __init__(self, dialect: str) -> None:
+        table = schema.result_table(ANY_TABLE, dialect)
         c = table.c
         self.store = upsert(dialect, table, ["taskid", "item"], _COLUMNS, newest="run")
         self.stored = sa.select(c.seq, c.taskid, c.run).where(key_in(c.taskid))
@@ -59,23 +59,17 @@ class SqlResultDB:
         self._database = database or Database(target, _prepare, durable=True)
         self._dialect = self._database.dialect
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
-        self._statements: dict[str, _Statements] = {}
+        self._statements = _Statements(self._dialect)
         self._dropped = sa.select(DROPPED.c.project, DROPPED.c.generation).where(key_in(DROPPED.c.project))
 
     def _complete(self, conn: sa.Connection, project: str) -> None:
         schema.ensure_results(conn, self._tables.name(project))
 
-    def _made(self, project: str) -> _Statements:
-        if project not in self._statements:
-            self._statements[project] = _Statements(self._tables.name(project), self._dialect)
-        return self._statements[project]
-
     def store(self, results: Sequence[TaskResult]) -> None:
         by_project: dict[str, list[TaskResult]] = {}
         for result in results:
             by_project.setdefault(result.project, []).append(result)
-        for project in self._not_dropped(by_project):
-            self._tables.open(project)
+        self._tables.open(*self._not_dropped(by_project))
         try:
             with self._database.write() as conn:
                 # asked again: a table may be dropped, and its generation noted, between the two
@@ -107,19 +101,20 @@ class SqlResultDB:
         rows = [row for result in results for row in _rows(result, now)]
         # of two runs in one batch the later one must be written last; equal keys in one order against deadlocks
         rows.sort(key=lambda row: (row["taskid"], row["run"]))
-        self._database.write_many(conn, self._made(project).store, rows, f"results of {project}")
+        table = self._tables.name(project)
+        self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
         # run 0 is the first: there is nothing older
         replaced = {store_key(r.taskid)[0]: r.run for r in sorted(results, key=_run) if r.replace and r.run > 0}
         if replaced:
             self._drop_older(conn, project, replaced)
 
     def _drop_older(self, conn: sa.Connection, project: str, replaced: dict[str, int]) -> None:
-        statements = self._made(project)
+        table = self._tables.name(project)
         for keys in chunks(sorted(replaced)):
-            stored = self._database.fetch(conn, statements.stored, {"keys": keys})
+            stored = self._database.fetch(conn, self._statements.stored, {"keys": keys}, table)
             older = sorted(seq for seq, key, run in stored if run < replaced[key])
             for start in range(0, len(older), 500):
-                self._database.execute(conn, statements.delete, {"keys": older[start : start + 500]})
+                self._database.execute(conn, self._statements.delete, {"keys": older[start : start + 500]}, table)
 
     def projects(self) -> set[str]:
         return self._tables.projects()
@@ -136,19 +131,21 @@ class SqlResultDB:
 
     def _page(self, project: str, asked: dict[str, int]) -> list[ResultRow]:
         def query(conn: sa.Connection) -> list[ResultRow]:
-            return [_result(row) for row in self._database.fetch(conn, self._made(project).newest, asked)]
+            rows = self._database.fetch(conn, self._statements.newest, asked, self._tables.name(project))
+            return [_result(row) for row in rows]
 
         return self._tables.read(project, query, [])
 
     def count(self, project: str) -> int:
         def query(conn: sa.Connection) -> int:
-            return int(self._database.fetch(conn, self._made(project).count)[0][0])
+            return int(self._database.fetch(conn, self._statements.count, table=self._tables.name(project))[0][0])
 
         return self._tables.read(project, query, 0)
 
     def get(self, project: str, taskid: str) -> list[ResultRow]:
         def query(conn: sa.Connection) -> list[ResultRow]:
-            rows = self._database.fetch(conn, self._made(project).get, {"key": store_key(taskid)[0]})
+            key = {"key": store_key(taskid)[0]}
+            rows = self._database.fetch(conn, self._statements.get, key, self._tables.name(project))
             return [_result(row) for row in rows]
 
         return self._tables.read(project, query, [])

@@ -5,6 +5,7 @@ a connection inside a write transaction.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +19,9 @@ _EMPTY = sa.text("''")
 
 #: for new tables: any character, compared exactly
 _MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+
+#: in the place of names in statements that are compiled once
+_NAME, _INDEX = "{table}", "{index}"
 
 _own = sa.MetaData()
 
@@ -42,6 +46,8 @@ CONTROL = sa.Table(
     sa.Column("generation", sa.String(64), nullable=False),
     sa.Column("task", TEXT, nullable=False),
     sa.Column("created", TIME, nullable=False),
+    # a number that was used must not come again: the scheduler looks for rows after the last one it saw
+    sqlite_autoincrement=True,
     **_MYSQL,
 )
 PROJECT_STATE = sa.Table(
@@ -149,9 +155,12 @@ def _due_index(table: sa.Table, dialect: str) -> sa.Index:
     columns = [table.c.status, table.c.priority, table.c.due]
     if dialect != "sqlite":
         columns.append(table.c.seq)
+    return sa.Index(_due_index_name(table.name), *columns)
+
+
+def _due_index_name(table: str) -> str:
     # a name over 63 bytes is too long for PostgreSQL
-    name = f"lite-due-{store_key(table.name)[0] if len(table.name) < 50 else store_key(table.name * 2)[0][:50]}"
-    return sa.Index(name, *columns)
+    return f"lite-due-{store_key(table)[0] if len(table) < 50 else store_key(table * 2)[0][:50]}"
 
 
 def ensure(conn: sa.Connection, *tables: sa.Table) -> None:
@@ -166,14 +175,24 @@ def ensure(conn: sa.Connection, *tables: sa.Table) -> None:
 def ensure_tasks(conn: sa.Connection, name: str) -> None:
     """Make the table of a project's tasks, or complete one that pyspider made."""
     dialect = conn.dialect.name
+    if not sa.inspect(conn).has_table(name):
+        for statement in _new_tasks(conn.dialect):
+            conn.exec_driver_sql(statement.replace(_INDEX, _due_index_name(name)).replace(_NAME, name))
+        return
     table = task_table(name, dialect)
-    if sa.inspect(conn).has_table(name):
-        _complete(conn, table)
-    else:
-        conn.execute(CreateTable(task_table(name, dialect, create=True)))
+    _complete(conn, table)
     index = _due_index(table, dialect)
     if index.name not in {found["name"] for found in sa.inspect(conn).get_indexes(name)}:
         conn.execute(CreateIndex(index))
+
+
+@lru_cache(8)
+def _new_tasks(dialect: sa.Dialect) -> tuple[str, ...]:
+    """The statements that make a table of tasks, with _NAME and _INDEX in the place of names: compiled once, for many projects."""
+    index = _due_index(task_table(_NAME, dialect.name), dialect.name)
+    index.name = sa.quoted_name(_INDEX, quote=True)
+    steps = (CreateTable(task_table(_NAME, dialect.name, create=True)), CreateIndex(index))
+    return tuple(str(step.compile(dialect=dialect)) for step in steps)
 
 
 def ensure_results(conn: sa.Connection, name: str) -> None:
@@ -181,7 +200,7 @@ def ensure_results(conn: sa.Connection, name: str) -> None:
     dialect = conn.dialect.name
     inspector = sa.inspect(conn)
     if not inspector.has_table(name):
-        conn.execute(CreateTable(result_table(name, dialect, create=True)))
+        conn.exec_driver_sql(_new_results(conn.dialect).replace(_NAME, name))
         return
     if "item" in {column["name"] for column in inspector.get_columns(name)}:
         return
@@ -196,6 +215,12 @@ def ensure_results(conn: sa.Connection, name: str) -> None:
     _rekey(conn, result_table(rebuilt.name, dialect))
     _rename(conn, (table, replaced), (rebuilt, table))
     conn.execute(DropTable(replaced))
+
+
+@lru_cache(8)
+def _new_results(dialect: sa.Dialect) -> str:
+    """The statement that makes a table of results, likewise."""
+    return str(CreateTable(result_table(_NAME, dialect.name, create=True)).compile(dialect=dialect))
 
 
 def _complete(conn: sa.Connection, table: sa.Table) -> None:

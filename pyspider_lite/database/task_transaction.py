@@ -1,6 +1,6 @@
 """What the scheduler writes in one transaction of the taskdb (`TaskTx` of the contract)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from pyspider_lite.database.base import NewRow
 from pyspider_lite.database.dialect import insert_missing, key_in, upsert
 from pyspider_lite.database.engine import Database
 from pyspider_lite.database.names import store_key
+from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, PROJECT_STATE
 from pyspider_lite.errors import DataError, UnstorableValue
 from pyspider_lite.models import (
@@ -107,36 +108,38 @@ class SqlTaskTx:
         database: Database,
         conn: sa.Connection,
         own: OwnStatements,
-        statements: Callable[[str], task_rows.TaskStatements | None],
+        statements: task_rows.TaskStatements,
+        tables: ProjectTables,
     ) -> None:
         self._database = database
         self._conn = conn
         self._own = own
         self._statements = statements
+        self._tables = tables
 
     def states(self, project: str, taskids: Iterable[str]) -> dict[str, TaskState]:
-        statements = self._statements(project)
-        if statements is None:
+        if not self._tables.is_open(project):
             return {}
         found = {}
+        table = self._tables.name(project)
         for keys in task_rows.chunks(store_key(taskid)[0] for taskid in taskids):
-            for row in self._database.fetch(self._conn, statements.states, {"keys": keys}):
+            for row in self._database.fetch(self._conn, self._statements.states, {"keys": keys}, table):
                 found[row[0]] = task_rows.state(row)
         return found
 
     def insert(self, project: str, rows: Sequence[NewRow]) -> None:
         columns = [task_rows.insert_row(row) for row in rows]
-        self._write_tasks(project, "insert", columns, "taskid")
+        self._write_tasks(project, self._statements.insert, columns, "taskid")
 
     def end(self, project: str, rows: Sequence[TaskEnd]) -> None:
-        self._write_tasks(project, "end", [task_rows.end_row(project, row) for row in rows])
+        self._write_tasks(project, self._statements.end, [task_rows.end_row(project, row) for row in rows])
 
     def restart(self, project: str, rows: Sequence[TaskRestart]) -> None:
-        self._write_tasks(project, "restart", [task_rows.restart_row(row) for row in rows])
+        self._write_tasks(project, self._statements.restart, [task_rows.restart_row(row) for row in rows])
 
     def postpone(self, project: str, rows: Sequence[NewTask]) -> None:
         # the sort is stable, so of two for one task the later one is written last
-        self._write_tasks(project, "postpone", [task_rows.postpone_row(row) for row in rows])
+        self._write_tasks(project, self._statements.postpone, [task_rows.postpone_row(row) for row in rows])
 
     def existing_controls(self, ids: Iterable[str]) -> set[str]:
         found: set[str] = set()
@@ -167,14 +170,15 @@ class SqlTaskTx:
     def add_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
         self._write(self._own.add_letter, [msgspec.structs.asdict(row) for row in rows], "dead letters")
 
-    def _write_tasks(self, project: str, name: str, columns: list[dict[str, Any]], key: str = "key") -> None:
+    def _write_tasks(
+        self, project: str, statement: sa.Executable, columns: list[dict[str, Any]], key: str = "key"
+    ) -> None:
         if not columns:
             return
-        statements = self._statements(project)
-        if statements is None:
+        if not self._tables.is_open(project):
             raise DataError(f"project {project} has no table in the taskdb; open_project makes it")
         columns.sort(key=lambda row: str(row[key]))
-        self._write(getattr(statements, name), columns, f"tasks of {project}")
+        self._write(statement, columns, f"tasks of {project}", self._tables.name(project))
 
-    def _write(self, statement: sa.Executable, columns: list[dict[str, Any]], what: str) -> None:
-        self._database.write_many(self._conn, statement, columns, what)
+    def _write(self, statement: sa.Executable, columns: list[dict[str, Any]], what: str, table: str = "") -> None:
+        self._database.write_many(self._conn, statement, columns, what, table)

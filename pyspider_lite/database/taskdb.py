@@ -36,7 +36,7 @@ class SqlTaskDB:
         self._database = database or Database(target, _prepare, durable=False)
         self._dialect = self._database.dialect
         self._own = OwnStatements(self._dialect)
-        self._statements: dict[str, task_rows.TaskStatements] = {}
+        self._statements = task_rows.TaskStatements(self._dialect)
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
         self._clock = sa.select(clock(self._dialect))
         self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
@@ -49,7 +49,7 @@ class SqlTaskDB:
                 raise LostLeadership(
                     f"{leader.holder or 'nobody'} leads with epoch {leader.epoch}, not we with {epoch}"
                 )
-            yield SqlTaskTx(self._database, conn, self._own, self._of)
+            yield SqlTaskTx(self._database, conn, self._own, self._statements, self._tables)
 
     # --- tables ---------------------------------------------------------------------------------------------------
 
@@ -67,29 +67,21 @@ class SqlTaskDB:
 
     def _complete(self, conn: sa.Connection, project: str) -> None:
         """Make or complete a project's table; ACTIVE rows that pyspider wrote get their due time and priority."""
-        schema.ensure_tasks(conn, self._tables.name(project))
-        statements = self._made(project)
-        for priority in list(self._priorities(conn, statements)):
+        table = self._tables.name(project)
+        schema.ensure_tasks(conn, table)
+        for priority in list(self._priorities(conn, table)):
             at = {"priority": priority}
-            while rows := self._database.fetch(conn, statements.without_due, at):
+            while rows := self._database.fetch(conn, self._statements.without_due, at, table):
                 filled = [task_rows.fill_row(taskid, schedule) for taskid, schedule in rows]
-                self._database.write_many(conn, statements.fill, filled, f"tasks of {project}")
-
-    def _made(self, project: str) -> task_rows.TaskStatements:
-        if project not in self._statements:
-            self._statements[project] = task_rows.TaskStatements(self._tables.name(project), self._dialect)
-        return self._statements[project]
-
-    def _of(self, project: str) -> task_rows.TaskStatements | None:
-        """The statements of a project, None if it has no table."""
-        return self._made(project) if self._tables.is_open(project) else None
+                self._database.write_many(conn, self._statements.fill, filled, f"tasks of {project}", table)
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
     def get(self, project: str, taskids: Iterable[str]) -> list[Task]:
         def query(conn: sa.Connection) -> list[Task]:
             pieces = task_rows.chunks(store_key(taskid)[0] for taskid in taskids)
-            found = (self._database.fetch(conn, self._made(project).get, {"keys": keys}) for keys in pieces)
+            table = self._tables.name(project)
+            found = (self._database.fetch(conn, self._statements.get, {"keys": keys}, table) for keys in pieces)
             return [task_rows.task(row) for rows in found for row in rows]
 
         return self._tables.read(project, query, [])
@@ -98,18 +90,18 @@ class SqlTaskDB:
         self, project: str, *, status: int | None = None, limit: int = 100, after: int | None = None
     ) -> list[Task]:
         def query(conn: sa.Connection) -> list[Task]:
-            statements = self._made(project)
-            newest = statements.newest
+            newest = self._statements.newest
             if status is not None:
-                newest = newest.where(statements.table.c.status == status)
-            rows = self._database.fetch(conn, newest, {"limit": limit, "after": _NEVER if after is None else after})
+                newest = newest.where(self._statements.table.c.status == status)
+            at = {"limit": limit, "after": _NEVER if after is None else after}
+            rows = self._database.fetch(conn, newest, at, self._tables.name(project))
             return [task_rows.task(row) for row in rows]
 
         return self._tables.read(project, query, [])
 
     def status_count(self, project: str) -> dict[int, int]:
         def query(conn: sa.Connection) -> dict[int, int]:
-            return dict(map(tuple, self._database.fetch(conn, self._made(project).count)))
+            return dict(map(tuple, self._database.fetch(conn, self._statements.count, table=self._tables.name(project))))
 
         return self._tables.read(project, query, {})
 
@@ -117,24 +109,24 @@ class SqlTaskDB:
         def query(conn: sa.Connection) -> Refill:
             keys: list[DueKey] = []
             waiting: list[float] = []
-            statements = self._made(project)
-            for priority in self._priorities(conn, statements):
+            table = self._tables.name(project)
+            for priority in self._priorities(conn, table):
                 at = {"priority": priority, "now": now}
                 if len(keys) < limit:
-                    rows = self._database.fetch(conn, statements.due, {**at, "limit": limit - len(keys)})
+                    rows = self._database.fetch(conn, self._statements.due, {**at, "limit": limit - len(keys)}, table)
                     keys.extend(DueKey(taskid=row[0], priority=priority, due=row[1], seq=row[2]) for row in rows)
-                waiting.extend(row[0] for row in self._database.fetch(conn, statements.next_due, at))
+                waiting.extend(row[0] for row in self._database.fetch(conn, self._statements.next_due, at, table))
             return Refill(keys=keys, next_due=min(waiting, default=None))
 
         return self._tables.read(project, query, Refill(keys=[], next_due=None))
 
-    def _priorities(self, conn: sa.Connection, statements: task_rows.TaskStatements) -> Iterator[int]:
+    def _priorities(self, conn: sa.Connection, table: str) -> Iterator[int]:
         """The priorities that ACTIVE tasks have, the largest first: one look into the index each."""
-        rows = self._database.fetch(conn, statements.top_priority)
+        rows = self._database.fetch(conn, self._statements.top_priority, table=table)
         while rows:
             priority: int = rows[0][0]
             yield priority
-            rows = self._database.fetch(conn, statements.next_priority, {"priority": priority})
+            rows = self._database.fetch(conn, self._statements.next_priority, {"priority": priority}, table)
 
     # --- beside the tasks -----------------------------------------------------------------------------------------
 

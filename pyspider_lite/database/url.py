@@ -127,8 +127,8 @@ def _mysql_url(rest: str, kind: str, url: str) -> sa.URL:
     user, _, password = login.partition(":")
     address, _, database = place.partition("/")
     host, _, port = address.partition(":")
-    if port and not port.isdecimal():
-        raise ConfigError(f"{mask(url)}: the port must be a number")
+    if port and not (port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise ConfigError(f"{mask(url)}: the port must be a number from 1 to 65535")
     return sa.URL.create(
         ENGINES["mysql"].dialect,
         username=user or "root",

@@ -9,10 +9,12 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyspider_lite.consumer import Consumer, Publisher
+from pyspider_lite.counters import Counters
 from pyspider_lite.fetcher.fetch import fetcher_of
 from pyspider_lite.fetcher.page_sender import PageSender
 from pyspider_lite.fetcher.urls import without_password
@@ -22,6 +24,8 @@ from pyspider_lite.models import Dispatch, FetchResponse, Page, QueueName, RunKe
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: page batches that may wait in fetcher2processor for each processor
 _BATCHES_A_PROCESSOR = 4
 #: seconds between two looks at that queue
@@ -30,8 +34,12 @@ _LOOK_EACH = 0.05
 _MAX_UNSENT = 64 * 1024 * 1024
 #: more than _MAX_UNSENT can ever fill, so that putting never waits
 _PUBLISHER_CAPACITY = 100_000
-#: seconds for the consumer's thread, and for the last beat, when stopping
-_END_OF_THREADS = 5.0
+#: seconds for the consumer's thread when stopping
+_END_OF_CONSUMER = 5.0
+#: seconds for an answer of the loop
+_ANSWER = 5.0
+#: projects that are counted by name
+_COUNTED = 1000
 
 
 class Fetching(Protocol):
@@ -73,6 +81,7 @@ class Fetcher:
         self._delivered = 0
         self._accepted = 0
         self._free = threading.Event()
+        self._counters = Counters(max_projects=_COUNTED)
         self._gauge = Connection(connect_out, "fetcher2processor (its length)")
         self._looked = 0.0
         self._hooked = type(self).on_fetch is not Fetcher.on_fetch, type(self).on_result is not Fetcher.on_result
@@ -88,15 +97,13 @@ class Fetcher:
     # --- control: from any thread ---
 
     def run(self) -> None:
-        """Work until `stop`. Starts the heartbeat, and ends it when all is handed over or given back."""
-        self._heartbeat.start()
+        """Work until `stop`; all is handed over or given back then. The heartbeat runs around this."""
         while not self._stopping:
             try:
                 asyncio.run(self._main())
             except Exception:
                 logger.exception("the fetcher's loop broke down; it starts again")
                 time.sleep(1.0)
-        self._heartbeat.stop(_END_OF_THREADS)
 
     def stop(self) -> None:
         """Take nothing more, finish what runs within ``drain_timeout`` seconds, give the rest back. May be called by a signal handler."""
@@ -137,9 +144,32 @@ class Fetcher:
 
     def fetch_now(self, task: Dispatch, timeout: float = 180.0) -> FetchResponse:
         """Fetch one task outside of the queues, for RPC. Not from the fetcher's own thread. Raises TimeoutError, RuntimeError."""
+        return self._in_loop(partial(self._fetched, task), timeout)
+
+    def counter(self, window: str, *, average: bool) -> dict[str, dict[str, float]]:
+        """{project: {name: number}}: pages by status code, in the window 5m_time the seconds that they took (behaviour F45). Raises
+        KeyError for an unknown window."""
+
+        async def read() -> dict[str, dict[str, float]]:
+            return self._counters.get(time.time(), window, average=average)
+
+        return self._in_loop(read, _ANSWER)
+
+    def status(self) -> dict[str, Any]:
+        """What it is doing."""
+        return {
+            "running": len(self._running),
+            "waiting": len(self._waiting),
+            "unsent_bytes": self._sender.unsent if self._sender is not None else 0,
+            "poolsize": self._poolsize,
+            "paused": self._paused,
+            "stopping": self._stopping,
+        }
+
+    def _in_loop(self, ask: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         if self._loop is None:
             raise RuntimeError("the fetcher does not run")
-        return asyncio.run_coroutine_threadsafe(self._fetched(task), self._loop).result(timeout)
+        return asyncio.run_coroutine_threadsafe(ask(), self._loop).result(timeout)
 
     def _call(self, what: Any) -> None:
         loop = self._loop
@@ -182,7 +212,7 @@ class Fetcher:
     async def _shut_down(self, consumer: Consumer[TaskBatch], publisher: Publisher) -> None:
         deadline = time.monotonic() + self._drain_timeout
         self._free.clear()
-        await asyncio.to_thread(consumer.stop, _END_OF_THREADS)
+        await asyncio.to_thread(consumer.stop, _END_OF_CONSUMER)
         await self._release_waiting()
         if self._running:
             logger.info("stopping: waiting for %d fetches, at most %.0f s", len(self._running), self._drain_timeout)
@@ -254,6 +284,9 @@ class Fetcher:
             self._hook(partial(self.on_fetch, fetcher_of(task), task))
         response = await self._fetch(task)
         _log(task, response)
+        now = time.time()
+        self._counters.event(now, task.project, str(response.status_code))
+        self._counters.time(now, task.project, "time", response.time)
         if self._hooked[1]:
             self._hook(partial(self.on_result, fetcher_of(task), task, response))
         return response

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 from msgspec import Struct
 
 import pyspider_lite
+from pyspider_lite import codec
 from pyspider_lite.fetcher.cookies import parse_cookie_header
 from pyspider_lite.fetcher.decoding import ACCEPT_ENCODING
 from pyspider_lite.fetcher.urls import sendable
@@ -77,7 +78,7 @@ def build(task: Dispatch, defaults: Defaults) -> Request:
     if fetch.get("cookies"):
         cookies.update(_cookies(fetch["cookies"]))
     if "User-Agent" not in headers:
-        # crawl() puts user_agent into the headers; one from crawl_config arrives only here (behaviour H59, mended)
+        # crawl() and crawl_config put it into the headers; tasks from elsewhere may not
         headers["User-Agent"] = _header_value(
             "user_agent", fetch.get("user_agent") or defaults.user_agent or DEFAULT_USER_AGENT
         )
@@ -154,7 +155,7 @@ def _method(method: Any) -> str:
 def _body(data: Any) -> bytes | None:
     """None for no body: also an empty dict is none (behaviour X-F9, mended)."""
     if isinstance(data, str):
-        return data.encode("utf-8", "replace") or None
+        return codec.text_to_bytes(data) or None  # behaviour F2
     if isinstance(data, bytes):
         return data or None
     if not data:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pprint import pprint
 from typing import Any, ClassVar
 
-from pyspider_lite import codec
+from pyspider_lite import codec, crawl_config
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler import crawl, curl, decorators
 from pyspider_lite.handler import run as running
@@ -199,12 +199,14 @@ class BaseHandler:
         return getattr(self, name)
 
     def _crawl(self, url: str, options: dict[str, Any]) -> dict[str, Any]:
-        crawl.merge(options, getattr(self._callback(options), "_config", {}))
+        options = crawl_config.merge(options, getattr(self._callback(options), "_config", {}))
         taskid = options.pop("taskid", None)
         task = crawl.make_task(self.project_name, url, options)
-        crawl.join_schedule(task["schedule"], self.crawl_config)
+        task["schedule"] = crawl_config.join_schedule(task["schedule"], self.crawl_config)
+        crawl.check_schedule(task["schedule"])
         if self.is_debugger():
-            crawl.join_fetch(task, self.crawl_config)
+            task["fetch"] = crawl_config.join_fetch(task["fetch"], self.crawl_config)
+            task["process"] = crawl_config.join_process(task["process"], self.crawl_config)
         task["taskid"] = str(taskid or self.get_taskid(task))
         submission = crawl.submission(task)
         if self._run is not None:

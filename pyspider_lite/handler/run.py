@@ -63,8 +63,8 @@ class Run:
         self._items: dict[str, Item] = {}
         #: how many items an id was given to that the script did not choose
         self._given: dict[str, int] = {}
-        #: items made by ``self.item`` that were not yielded or returned so far
-        self._not_given: list[KeyedItem] = []
+        #: items made by ``self.item`` that were not yielded or returned so far, by identity
+        self._not_given: dict[int, KeyedItem] = {}
         # of the value that on_result has now
         self._item_id, self._explicit, self._place = "", False, "result"
 
@@ -77,19 +77,19 @@ class Run:
     def keyed(self, key: Any, value: Any) -> KeyedItem:
         """An item under a key of its own."""
         item = KeyedItem(str(key), value)
-        self._not_given.append(item)
+        self._not_given[id(item)] = item
         return item
 
     def left_over(self) -> list[KeyedItem]:
         """What ``self.item`` made and nobody yielded: it counts all the same."""
-        return list(self._not_given)
+        return list(self._not_given.values())
 
     def begin_item(self, item_id: str, value: Any) -> Any:
         """Name the value that on_result gets next, and return it bare."""
         self._item_id, self._explicit, self._place = item_id, False, f"items[{item_id}]" if item_id else "result"
         if isinstance(value, KeyedItem):
             self._item_id, self._explicit, self._place = value.key, True, f"items[{value.key}]"
-            self._not_given = [item for item in self._not_given if item is not value]
+            self._not_given.pop(id(value), None)
             return value.value
         return value
 

@@ -34,14 +34,20 @@ def quote_chinese(url: str, encoding: str = "utf-8") -> str:
 
 def build_url(url: str, params: Any = None) -> str:
     """The URL of a task: stripped, host in IDNA, path at least ``/``, ``params`` appended, non-ASCII escaped (H41, H42)."""
+    if not isinstance(url, str):
+        raise TypeError(f"crawl(): a URL must be a str, not {url!r:.100}")
     if len(url) >= MAX_URL_LENGTH:
         raise AssertionError(f"Maximum ({MAX_URL_LENGTH}) URL length error.")
     url = str(url).strip()
     if not params and _NORMAL.fullmatch(url):
         return url
-    scheme, netloc, path, path_params, query, fragment = urlparse(url)
-    userinfo, at, host = netloc.rpartition("@")
-    netloc = userinfo + at + host.encode("idna").decode()
+    try:
+        url.encode()
+        scheme, netloc, path, path_params, query, fragment = urlparse(url)
+        userinfo, at, host = netloc.rpartition("@")
+        netloc = userinfo + at + host.encode("idna").decode()
+    except ValueError as error:
+        raise ValueError(f"crawl(): {url[:200]!r} is not a URL: {error}") from error
     added = encode_form(params) if params else None
     if isinstance(added, bytes):
         added = added.decode()

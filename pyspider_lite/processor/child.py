@@ -3,6 +3,7 @@
 It gets pages over its socket, one at a time, and answers each with its report; it ends when the socket closes.
 """
 
+import contextlib
 import gc
 import resource
 import signal
@@ -65,12 +66,10 @@ class Child:
 
     def serve(self) -> None:
         """Until the other side is gone."""
-        while True:
-            try:
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
                 message, _ = self._channel.receive(Run)
-            except EOFError:
-                return
-            self._channel.send(Done(self._runner.run(message.page, message.limit)))
+                self._channel.send(Done(self._runner.run(message.page, message.limit)))
 
     def _ask(self, project: str, md5: str, known: str) -> Script:
         with self._runner.limit.paused():

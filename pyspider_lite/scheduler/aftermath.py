@@ -79,9 +79,7 @@ class Aftermath:
             if isinstance(part.get("time"), int | float):
                 self._counters.time(now, report.project, name, part["time"])
         end = planned.ends.get(report.taskid)
-        project.log.append((now, {"taskid": report.taskid, "url": report.url, "status": end.status if end else None,
-                                  "fetch": {k: fetch.get(k) for k in ("ok", "time", "status_code")},
-                                  "process": {k: process.get(k) for k in ("ok", "time", "follows")}}))
+        project.log.append((now, _shown(report, end.status if end else None, now)))
         if report.ok:
             logger.debug("task done %s:%s %s", report.project, report.taskid, report.url)
         elif end is not None and end.due is not None:
@@ -117,6 +115,25 @@ class Aftermath:
         for (project, reason), count in reasons.items():
             # an unknown name must not become a counter of its own
             self._counters.event(now, project if project in self._projects else "", f"dropped-{reason}", count)
+
+
+def _shown(report: Report, status: int | None, now: float) -> dict[str, Any]:
+    """The ended run as `get_active_tasks` shows it (behaviour S91)."""
+    kept = ("ok", "time", "follows", "status_code")
+    track = {
+        part: {key: report.track[part][key] for key in kept if key in report.track[part]}
+        for part in ("fetch", "process")
+        if isinstance(report.track.get(part), dict)
+    }
+    return {
+        "taskid": report.taskid,
+        "project": report.project,
+        "url": report.url,
+        "status": status,
+        "lastcrawltime": now,
+        "updatetime": now,
+        "track": track,
+    }
 
 
 def _exception(report: Report) -> str:

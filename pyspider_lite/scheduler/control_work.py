@@ -18,6 +18,8 @@ logger = logging.getLogger("scheduler")
 LOOK_EVERY = 1.0
 #: rows read at once, and kept in memory at most
 PAGE, MAX_ROWS = 1_000, 20_000
+#: row numbers before the last one seen that are looked at again
+LOOK_BACK = 200
 #: cron ticks of one project that may wait
 MAX_TICKS = 10
 
@@ -46,7 +48,9 @@ class ControlWork:
         self._ready: deque[str] = deque()
         self._parked: dict[str, list[str]] = {}
         self._ticks: dict[str, int] = {}
-        self._deletions: list[Control] = []
+        self._deletions: dict[str, Control] = {}
+        #: rows meant for an earlier project of their name: they stay in the table until that is deleted
+        self._foreign: set[str] = set()
         self._last_seq = 0
         self._looked = float("-inf")
         #: when the next cron tick is due
@@ -89,19 +93,22 @@ class ControlWork:
     def _load(self, now: float) -> None:
         if now - self._looked < LOOK_EVERY or len(self.rows) >= MAX_ROWS:
             return
+        # transactions may commit in another order than that of their numbers: look back a little
+        after = max(0, self._last_seq - LOOK_BACK)
         while len(self.rows) < MAX_ROWS:
-            page = self._taskdb.controls(self._last_seq, PAGE)
+            page = self._taskdb.controls(after, PAGE)
             for row in page:
-                self._last_seq = row.seq
-                if row.id not in self.rows:
+                after = row.seq
+                if row.id not in self.rows and row.id not in self._foreign:
                     self._enter(row)
+            self._last_seq = max(self._last_seq, after)
             if len(page) < PAGE:
                 break
         self._looked = now
 
     def _enter(self, row: Control) -> None:
         if row.kind == ControlKind.DELETE:
-            self._deletions.append(row)
+            self._deletions[row.id] = row
             return
         self.rows[row.id] = row
         self._ready.append(row.id)
@@ -128,6 +135,7 @@ class ControlWork:
             if project is not None and project.head.generation != row.generation != "":
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 del self.rows[row.id]
+                self._foreign.add(row.id)
                 project.controls.discard(row.id)
             elif project is not None and project.active:
                 chosen.append((row, project))
@@ -193,18 +201,14 @@ class ControlWork:
             stopped_long = project.head.status == "STOP" and now - project.head.updatetime >= self._delete_time
             if stopped_long and "delete" in words:
                 self._delete(project.name, project.head.generation)
-        deletions, self._deletions = self._deletions, []
-        for row in deletions:
-            try:
-                current = self._projectdb.get(row.project)
-                if current is None or current.generation == row.generation:
-                    self._delete(row.project, row.generation)
-                else:
-                    with self._taskdb.begin(None) as tx:
-                        tx.delete_controls([row.id])
-            except Exception:
-                self._deletions.append(row)
-                raise
+        for row in list(self._deletions.values()):
+            current = self._projectdb.get(row.project)
+            if current is None or current.generation == row.generation:
+                self._delete(row.project, row.generation)
+            else:
+                with self._taskdb.begin(None) as tx:
+                    tx.delete_controls([row.id])
+            del self._deletions[row.id]
 
     def _delete(self, name: str, generation: str) -> None:
         self._registry.forget(name)

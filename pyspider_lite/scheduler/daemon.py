@@ -120,7 +120,8 @@ class SchedulerDaemon:
         self._stopping = False
         self._offset = 0.0
         self._clock_looked = float("-inf")
-        self.inbox = Inbox()
+        #: of the scheduler while this one leads
+        self.inbox: Inbox | None = None
 
     def stop(self) -> None:
         """End after the step that runs now, within a second. Safe in a signal handler: takes no lock."""
@@ -157,10 +158,10 @@ class SchedulerDaemon:
 
     def _lead(self, epoch: int, lost: threading.Event) -> None:
         logger.info("leading, epoch %d", epoch)
-        self.inbox = Inbox()
-        tasks_out = _Out(self._connect, QueueName.TO_FETCHER, self.inbox)
-        pages_out = _Out(self._connect, QueueName.CONTROL, self.inbox)
-        watch = _DepthWatch(self._connect, self.inbox)
+        inbox = self.inbox = Inbox()
+        tasks_out = _Out(self._connect, QueueName.TO_FETCHER, inbox)
+        pages_out = _Out(self._connect, QueueName.CONTROL, inbox)
+        watch = _DepthWatch(self._connect, inbox)
         consumers: tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]] | tuple[()] = ()
         try:
             self._purge(epoch)
@@ -175,13 +176,14 @@ class SchedulerDaemon:
                 options=self._options,
                 adopt_for=ADOPT_FOR if epoch > 1 else 0.0,
             )
-            consumers = self._consumers(scheduler)
+            consumers = self._consumers(scheduler, inbox)
             for thread in (*consumers, watch):
                 thread.start()
-            self._loop(scheduler, lost, consumers[0], watch)
+            self._loop(scheduler, lost, inbox, consumers[0], watch)
         except LostLeadership as error:
             logger.warning("epoch %d ends: %s", epoch, error)
         finally:
+            self.inbox = None
             for consumer in consumers:
                 consumer.stop(2.0)
             watch.stop()
@@ -203,9 +205,9 @@ class SchedulerDaemon:
                 if queue is not None:
                     queue.close()
 
-    def _consumers(self, scheduler: Scheduler) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
-        inbox = self.inbox
-
+    def _consumers(
+        self, scheduler: Scheduler, inbox: Inbox
+    ) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
         def room(seconds: float) -> bool:
             if scheduler.backlog >= MAX_BACKLOG:
                 time.sleep(min(seconds, 0.05))
@@ -236,12 +238,17 @@ class SchedulerDaemon:
         )
 
     def _loop(
-        self, scheduler: Scheduler, lost: threading.Event, status: Consumer[StatusBatch], watch: _DepthWatch
+        self,
+        scheduler: Scheduler,
+        lost: threading.Event,
+        inbox: Inbox,
+        status: Consumer[StatusBatch],
+        watch: _DepthWatch,
     ) -> None:
         wake = 0.0
         asked = 0.0
         while not self._stopping and not lost.is_set():
-            heard = self.inbox.collect(max(0.0, min(wake - self._now(), 1.0)))
+            heard = inbox.collect(max(0.0, min(wake - self._now(), 1.0)))
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now
             heard.drained = len(heard.status) + len(heard.new) < 64 and status.waiting_since is None
             wake = self._step(scheduler, heard)

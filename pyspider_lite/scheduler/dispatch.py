@@ -4,15 +4,16 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, KeysView, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from pyspider_lite import codec
+from pyspider_lite import codec, crawl_config
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError, MessageTooLarge
 from pyspider_lite.models import (
     Control,
     Dispatch,
     DueKey,
+    NewTask,
     Page,
     PageBatch,
     QueueName,
@@ -30,20 +31,14 @@ logger = logging.getLogger("scheduler")
 #: in flight at least, whatever the pools are
 MIN_BUDGET = 200
 MAX_BATCH = 100
+#: tasks that a project gets in its turn, as far as it has them: reading and committing costs a statement a project
+MIN_SHARE = 10
 #: control work in flight at most
 CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
 #: seconds that a fetch may take when the task does not say (behaviour H55)
 _FETCH_LIMIT = 120.0
 _GRACE = 10.0
-
-#: where each crawl_config key belongs when a task is given out (behaviour H51, H52, H59)
-FETCH_KEYS = frozenset(
-    "method headers user_agent data connect_timeout timeout allow_redirects cookies proxy etag last_modifed last_modified "
-    "save js_run_at js_script js_viewport_width js_viewport_height load_images fetch_type use_gzip validate_cert "
-    "max_redirects robots_txt".split()
-)
-PROCESS_KEYS = frozenset({"callback", "process_time_limit"})
 
 
 class Outlet(Protocol):
@@ -56,24 +51,9 @@ class Outlet(Protocol):
     def put(self, batch: str, body: bytes) -> None: ...
 
 
-def join_config(own: dict[str, Any], crawl_config: dict[str, Any], keys: frozenset[str], *, own_wins: bool) -> dict[str, Any]:
-    """A task's fetch or process dict with the project's crawl_config (behaviour H58, H59): scalars of the task win; of dict-valued
-    options the keys are merged."""
-    joined = {key: value for key, value in crawl_config.items() if key in keys}
-    if not joined:
-        return own
-    for key, value in own.items():
-        other = joined.get(key)
-        if isinstance(value, dict) and isinstance(other, dict):
-            joined[key] = {**other, **value} if own_wins else {**value, **other}
-        elif own_wins or key not in joined:
-            joined[key] = value
-    return joined
-
-
 def to_dispatch(task: Task, project: ProjectRun) -> Dispatch:
     """A task row as it is given out (behaviour S6)."""
-    crawl_config = project.info.crawl_config if project.info else {}
+    config = project.info.crawl_config if project.info else {}
     return Dispatch(
         taskid=task.taskid,
         project=task.project,
@@ -81,8 +61,8 @@ def to_dispatch(task: Task, project: ProjectRun) -> Dispatch:
         run=task.run,
         generation=project.head.generation,
         schedule=task.schedule,
-        fetch=join_config(task.fetch, crawl_config, FETCH_KEYS, own_wins=True),
-        process=join_config(task.process, crawl_config, PROCESS_KEYS, own_wins=False),
+        fetch=crawl_config.join_fetch(task.fetch, config),
+        process=crawl_config.join_process(task.process, config),
         track=task.track,
         status=task.status,
         lastcrawltime=task.lastcrawltime,
@@ -115,7 +95,7 @@ class Dispatcher:
         self._too_large = too_large
         self._process_limit = process_limit + 5 if process_limit else math.inf
         self._batches = 0
-        self._turn = 0
+        self._turns = 0
 
     # --- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -141,6 +121,28 @@ class Dispatcher:
             project.wake_at = project.next_wake(now)
         return len(tasks)
 
+    def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
+        """Give one task out whatever its due time, pace and budget (behaviour S89); False if there is no room. One that is in
+        flight stays as it is."""
+        if self._tasks_out.room() <= 0:
+            return False
+        if self._leases.run_of(new.project, new.taskid) is None:
+            run, track = (stored.run, stored.track) if stored else (0, {})
+            task = Task(
+                taskid=new.taskid,
+                project=new.project,
+                url=new.url,
+                schedule=new.schedule,
+                fetch=new.fetch,
+                process=new.process,
+                track=track,
+                run=run,
+            )
+            project.window.remove(new.taskid)
+            ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
+            self._send_tasks([(to_dispatch(task, project), ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR))))
+        return True
+
     def _look(self, project: ProjectRun, now: float) -> bool:
         """Something of this project may go; refills its window if it runs low."""
         if project.selectable(now) and project.bucket.available(now) >= 1:
@@ -159,15 +161,13 @@ class Dispatcher:
     def _choose(
         self, ready: list[ProjectRun], room: int, total: int, now: float
     ) -> list[tuple[ProjectRun, list[DueKey]]]:
-        """Equal shares, round by round; no project may hold more than half of the budget while another has due work."""
-        if not ready:
-            return []
-        self._turn = (self._turn + 1) % len(ready)
-        waiting = ready[self._turn :] + ready[: self._turn]
+        """Equal shares, round by round; no project may hold more than half of the budget while another has due work. Where
+        there are more projects than room, who waited longest goes first."""
+        waiting = sorted(ready, key=lambda project: project.turn)
         chosen: dict[str, list[DueKey]] = {project.name: [] for project in ready}
         alone = len(ready) == 1
         while waiting and room > 0:
-            share = max(1, room // len(waiting))
+            share = max(MIN_SHARE, room // len(waiting))
             still: list[ProjectRun] = []
             for project in waiting:
                 cap = total if alone else total // 2
@@ -177,6 +177,8 @@ class Dispatcher:
                     chosen[project.name] += [key for _ in range(count) if (key := project.window.take())]
                     project.bucket.take(count)
                     room -= count
+                    self._turns += 1
+                    project.turn = self._turns
                     still.append(project)
             waiting = still
         return [(project, chosen[project.name]) for project in ready if chosen[project.name]]

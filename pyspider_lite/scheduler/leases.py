@@ -24,7 +24,7 @@ POISON_AFTER = 3
 MAX_ADVANCE = 1.0
 
 #: how far a run has come that was taken off a queue
-_STAGE = {QueueName.TO_FETCHER: 0, QueueName.CONTROL: 0, QueueName.TO_PROCESSOR: 1, QueueName.RESULTS: 2}
+_STAGE: dict[str, int] = {QueueName.TO_FETCHER: 0, QueueName.CONTROL: 0, QueueName.TO_PROCESSOR: 1, QueueName.RESULTS: 2}
 
 #: lease key: project and taskid (or control id)
 LeaseKey = tuple[str, str]

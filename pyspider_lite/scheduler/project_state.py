@@ -79,7 +79,16 @@ class AutoPause:
 class ProjectRun:
     """One project as the scheduler sees it."""
 
-    def __init__(self, head: ProjectHead, counts: ProjectState, *, window_limit: int, fail_pause_num: int, now: float) -> None:
+    def __init__(
+        self,
+        head: ProjectHead,
+        counts: ProjectState,
+        *,
+        window_limit: int,
+        fail_pause_num: int,
+        now: float,
+        log_length: int = 100,
+    ) -> None:
         self.head = head
         self.counts = counts
         self.bucket = TokenBucket(head.rate, head.burst, now)
@@ -94,8 +103,10 @@ class ProjectRun:
         self.controls: set[str] = set()
         #: not before this time is it worth looking for work again
         self.wake_at = -math.inf
-        #: newest events for `get_active_tasks` (behaviour S45)
-        self.log: deque[tuple[float, dict[str, Any]]] = deque(maxlen=100)
+        #: when it was given something the last time, in turns of the dispatcher
+        self.turn = 0
+        #: the runs that ended last, oldest first: when, and the task as in behaviour S91
+        self.log: deque[tuple[float, dict[str, Any]]] = deque(maxlen=log_length)
 
     @property
     def name(self) -> str:

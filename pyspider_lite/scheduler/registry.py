@@ -21,14 +21,21 @@ class Registry:
     """The projects of the projectdb, as `ProjectRun` objects in ``projects``."""
 
     def __init__(
-        self, projectdb: ProjectDB, taskdb: TaskDB, *, window: int, window_total: int, fail_pause_num: int
+        self,
+        projectdb: ProjectDB,
+        taskdb: TaskDB,
+        *,
+        window: int,
+        window_total: int,
+        fail_pause_num: int,
+        active_tasks: int,
     ) -> None:
         self.projects: dict[str, ProjectRun] = {}
         self._projectdb = projectdb
-        self._taskdb = taskdb
         self._window = window
         self._window_total = window_total
         self._fail_pause_num = fail_pause_num
+        self._active_tasks = active_tasks
         self._states: dict[str, ProjectState] = taskdb.project_states()
         #: not returned yet, because a comparison failed half-way
         self._changed: list[ProjectRun] = []
@@ -80,9 +87,15 @@ class Registry:
         counts = self._states.get(head.name)
         if counts is None or counts.generation != head.generation:
             counts = ProjectState(project=head.name, generation=head.generation)
-        project = ProjectRun(head, counts, window_limit=limit, fail_pause_num=self._fail_pause_num, now=now)
+        project = ProjectRun(
+            head,
+            counts,
+            window_limit=limit,
+            fail_pause_num=self._fail_pause_num,
+            now=now,
+            log_length=self._active_tasks,
+        )
         if project.active:
-            self._taskdb.open_project(head.name)
             project.md5 = self._md5(head.name)
         self.projects[head.name] = project
         return project
@@ -93,7 +106,6 @@ class Registry:
         script = ""
         if head.status in ACTIVE_PROJECT:
             # first what may fail: then the head still differs, and it is done again
-            self._taskdb.open_project(head.name)
             script = self._md5(head.name)
         project.head = head
         project.bucket.set(head.rate, head.burst, now)

@@ -28,6 +28,7 @@ from pyspider_lite.models import (
     Role,
     RunKey,
     StatusBatch,
+    Task,
 )
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.aftermath import Aftermath
@@ -61,6 +62,7 @@ class Options(Struct, frozen=True):
     window_total: int = 1_000_000
     known_keys: int = 1_000_000
     fail_pause_num: int = 10
+    active_tasks: int = 100
     inqueue_limit: int = 0
     delete_time: float = 86_400.0
     process_time_limit: float = 30.0
@@ -95,6 +97,7 @@ class Scheduler:
             window=options.window,
             window_total=options.window_total,
             fail_pause_num=options.fail_pause_num,
+            active_tasks=options.active_tasks,
         )
         self.projects = self._registry.projects
         self._dispatcher = Dispatcher(
@@ -265,6 +268,14 @@ class Scheduler:
         """Tasks from outside; ``then(plan)`` is called after their commit."""
         self._batch.submissions.extend(tasks)
         self._batch.then.append(then)
+
+    def get_task(self, project: str, taskid: str) -> Task | None:
+        """The task as it is stored. Raises DatabaseError."""
+        return next(iter(self._taskdb.get(project, [taskid])), None)
+
+    def send_now(self, task: NewTask) -> bool:
+        """Give this out at once, under the run number of the stored task if there is one; False if there is no room."""
+        return self._dispatcher.send_now(task, self.get_task(task.project, task.taskid), self.projects[task.project])
 
     def update_projects(self) -> None:
         """Look at the projectdb and for control rows at once."""

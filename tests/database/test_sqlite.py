@@ -11,6 +11,7 @@ import pytest
 
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
+from pyspider_lite.database.engine import ANY_TABLE
 from pyspider_lite.database.task_rows import TaskStatements
 from pyspider_lite.errors import ConfigError, DatabaseError
 from pyspider_lite.models import NewTask, Project
@@ -164,15 +165,16 @@ def test_a_read_only_file(taskdb: TaskDB) -> None:
 
 def test_refill_walks_the_index(taskdb: TaskDB, path: Path) -> None:
     taskdb.open_project(P)
-    statements = TaskStatements(f"taskdb_{P}", "sqlite")
+    statements = TaskStatements("sqlite")
     plans = {}
     with taskdb._database.read() as conn:  # type: ignore[attr-defined]
         for name in ("top_priority", "next_priority", "due", "next_due", "without_due"):
             compiled = getattr(statements, name).compile(conn.engine, compile_kwargs={"render_postcompile": True})
             values = {"priority": 1, "now": 1.0, "limit": 5, **compiled.params}
             values = {key: 1 if value is None else value for key, value in values.items()}
+            sql = str(compiled).replace(ANY_TABLE, f"taskdb_{P}")
             ordered = tuple(values[key] for key in compiled.positiontup or ())
-            plans[name] = [row[3] for row in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", ordered)]
+            plans[name] = [row[3] for row in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", ordered)]
     for name, steps in plans.items():
         assert len(steps) == 1, f"{name} sorts or scans: {steps}"
         assert "USING" in steps[0], steps

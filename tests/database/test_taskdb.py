@@ -454,3 +454,16 @@ def test_only_one_of_many_becomes_leader(taskdb: TaskDB) -> None:
     for copy in copies:
         copy.close()
     assert sorted(epochs, key=str) == [1, None, None, None, None, None]
+
+
+def test_numbers_of_control_rows_do_not_come_again(taskdb: TaskDB) -> None:
+    """The scheduler looks for rows after the last one it saw: a row that took the number of a deleted one would never be seen."""
+    seen = []
+    for name in ("a", "b"):
+        row = Control(id=name, project=P, kind=ControlKind.START, task=submission("t"))
+        with taskdb.begin(None) as tx:
+            tx.add_controls([row])
+        seen += [found.seq for found in taskdb.controls(0, 10)]
+        with taskdb.begin(None) as tx:
+            tx.delete_controls([name])
+    assert seen[0] < seen[1]

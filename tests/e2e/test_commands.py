@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,16 +15,6 @@ pytestmark = pytest.mark.e2e
 
 HEAD = "from pyspider_lite import BaseHandler\n\n\nclass Handler(BaseHandler):\n    retry_delay = {0: 0}\n\n"
 START = "    def on_start(self):\n        self.crawl('data:,hello', callback=self.page, retries=0)\n\n"
-
-BAD_SCRIPTS = [
-    ("exception at import", "raise ValueError('not today')\n", "not today"),
-    ("no handler", "x = 1\n", "data:,on_start"),
-    ("callback that does not exist", HEAD + "    def on_start(self):\n        self.crawl('data:,x', callback='nope')\n", "nope"),
-    ("callback that raises", HEAD + START + "    def page(self, response):\n        raise ValueError('no good')\n", "no good"),
-    ("result that is not JSON", HEAD + START + "    def page(self, response):\n        return {'a': {'b': object()}}\n", "a.b"),
-    ("URL that is none", HEAD + "    def on_start(self):\n        self.crawl('http://', callback=self.page, retries=0)\n\n"
-     "    def page(self, response):\n        pass\n", "http:"),
-]  # fmt: skip
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -60,35 +49,6 @@ def test_one_prints_a_line_a_result_and_ends_by_itself(tmp_path):
     assert (line["project"], line["url"], line["result"]) == ("shop", "data:,hello", {"text": "hello", "价": 1})
     assert set(line) == {"taskid", "project", "url", "result", "updatetime"}
     assert os.listdir(tmp_path) == ["shop.py"]
-
-
-@pytest.mark.parametrize(("script", "said"), [row[1:] for row in BAD_SCRIPTS], ids=[row[0] for row in BAD_SCRIPTS])
-def test_one_tells_what_failed(tmp_path, script, said):
-    (tmp_path / "broken.py").write_text(script)
-    code, out, err = ended(start(tmp_path, "one", "broken.py"))
-    assert (code, out) == (1, "")
-    failures = [line for line in err.splitlines() if line.startswith("failed: broken: ")]
-    assert any(said in line for line in failures), err
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_one_ends_by_a_signal(tmp_path, number, code):
-    slow = "    def page(self, response):\n        print('here', flush=True)\n        import time\n        time.sleep(20)\n"
-    (tmp_path / "slow.py").write_text(HEAD + START + slow)
-    process = start(tmp_path, "--drain-timeout", "1", "one", "slow.py")
-    assert process.stdout is not None and process.stdout.readline() == "here\n"
-    process.send_signal(number)
-    assert ended(process)[0] == code
-
-
-def test_all_with_a_port_in_use(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        (tmp_path / "config.json").write_text(json.dumps({"fetcher": {"xmlrpc-port": port}}))
-        code, _, err = ended(start(tmp_path, "-c", "config.json", "all"))
-    assert code == 3
-    assert f"pyspider_lite: cannot listen on 127.0.0.1:{port}: Address already in use\n" in err
-    assert "Traceback" not in err
 
 
 def test_all_starts_without_a_command_and_stops_at_sigterm(tmp_path):

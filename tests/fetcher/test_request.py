@@ -39,8 +39,10 @@ def test_gzip_switch():
 
 @pytest.mark.parametrize(
     ("data", "body"),
-    [({}, None), ("", None), ([], None), ({"a": [1, 2], "b": "ü"}, b"a=1&a=2&b=%C3%BC"), ([("a", 1)], b"a=1")],
-)
+    [({}, None), ("", None), ([], None), ({"a": [1, 2], "b": "ü"}, b"a=1&a=2&b=%C3%BC"), ([("a", 1)], b"a=1"),
+     ("[BASE64-DATA]/wD+[/BASE64-DATA]", b"\xff\x00\xfe"), ("[BASE64-DATA]no![/BASE64-DATA]", b"[BASE64-DATA]no![/BASE64-DATA]"),
+     ("[BASE64-DATA][/BASE64-DATA]", None), ("x[BASE64-DATA]/w==[/BASE64-DATA]", b"x[BASE64-DATA]/w==[/BASE64-DATA]")],
+)  # fmt: skip
 def test_data(data, body):
     assert request({"data": data}).body == body
 

@@ -1,50 +1,11 @@
 """What is given out: crawl_config joined, batches cut, caps."""
 
-from typing import Any
-
 import pytest
 from played_crawl import Crawl, beat, claim, done, new, runs
 
 from pyspider_lite.models import ProjectHead, ProjectState, Role, Task, TaskStatus
-from pyspider_lite.scheduler.dispatch import FETCH_KEYS, PROCESS_KEYS, join_config, to_dispatch
+from pyspider_lite.scheduler.dispatch import to_dispatch
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
-
-
-@pytest.mark.parametrize(
-    ("own", "crawl_config", "joined"),
-    [
-        ({"timeout": 1}, {}, {"timeout": 1}),
-        ({}, {"timeout": 9}, {"timeout": 9}),
-        ({"timeout": 1}, {"timeout": 9, "proxy": "x"}, {"timeout": 1, "proxy": "x"}),
-        # of dicts the keys are merged, and the task's win
-        ({"headers": {"a": 1, "b": 1}}, {"headers": {"b": 2, "c": 2}}, {"headers": {"a": 1, "b": 1, "c": 2}}),
-        ({"headers": "text"}, {"headers": {"b": 2}}, {"headers": "text"}),
-        ({"cookies": {"a": 1}}, {"cookies": "text"}, {"cookies": {"a": 1}}),
-        # options of other parts, and unknown ones, are not the fetcher's
-        ({}, {"priority": 3, "callback": "x", "taskid": "t", "itag": 1, "nonsense": 1}, {}),
-        # None is a value, and the task's
-        ({"proxy": None}, {"proxy": "x"}, {"proxy": None}),
-        ({}, {"user_agent": "me"}, {"user_agent": "me"}),
-    ],
-)
-def test_the_fetch_part(own: dict[str, Any], crawl_config: dict[str, Any], joined: dict[str, Any]) -> None:
-    """H58, H59: between task and crawl_config the task's keys win."""
-    before = {key: dict(value) if isinstance(value, dict) else value for key, value in own.items()}
-    assert join_config(own, crawl_config, FETCH_KEYS, own_wins=True) == joined
-    assert own == before, "the stored task is not changed"
-
-
-@pytest.mark.parametrize(
-    ("own", "crawl_config", "joined"),
-    [
-        ({"callback": "a"}, {}, {"callback": "a"}),
-        ({"callback": "a"}, {"callback": "b"}, {"callback": "b"}),
-        ({"callback": "a"}, {"process_time_limit": 5, "timeout": 1}, {"callback": "a", "process_time_limit": 5}),
-    ],
-)
-def test_the_process_part(own: dict[str, Any], crawl_config: dict[str, Any], joined: dict[str, Any]) -> None:
-    """H58: process fields of crawl_config win."""
-    assert join_config(own, crawl_config, PROCESS_KEYS, own_wins=False) == joined
 
 
 def test_a_dispatch_holds_everything_that_a_worker_needs() -> None:

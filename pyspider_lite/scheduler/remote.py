@@ -1,0 +1,199 @@
+"""What others may ask of a running scheduler (behaviour S85 to S93): the functions of its XML-RPC port.
+
+Called on the server's threads. The scheduler's state belongs to its loop, so each of them posts a command to the loop's inbox
+and waits for the answer. `assembly` registers them.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+from xmlrpc.client import Fault
+
+import msgspec
+
+from pyspider_lite.errors import DatabaseError
+from pyspider_lite.models import NewTask
+from pyspider_lite.scheduler import rules
+from pyspider_lite.scheduler.inbox import Inbox
+from pyspider_lite.scheduler.scheduler import Scheduler
+
+logger = logging.getLogger("scheduler")
+
+T = TypeVar("T")
+
+#: seconds to wait for the loop's answer
+DEADLINE = 5.0
+_FAULT = 1
+
+
+class Daemon(Protocol):
+    """The process around the scheduler, as seen from here."""
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """Of the scheduler while it leads, None while another one does."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class Remote:
+    """The functions; what cannot be answered is a Fault with one sentence."""
+
+    def __init__(self, daemon: Daemon, deadline: float = DEADLINE) -> None:
+        self._daemon = daemon
+        self._deadline = deadline
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """By the names under which pyspider has them."""
+        return {
+            "_quit": self._daemon.stop,
+            "size": self.size,
+            "counter": self.counter,
+            "newtask": self.newtask,
+            "send_task": self.send_task,
+            "update_project": self.update_project,
+            "get_active_tasks": self.get_active_tasks,
+            "get_projects_pause_status": self.get_projects_pause_status,
+            "webui_update": self.webui_update,
+        }
+
+    # --- questions ------------------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """How many tasks wait or run, of all projects (S86)."""
+        return self._ask(lambda scheduler: sum(project.counts.active for project in scheduler.projects.values()))
+
+    def counter(self, time: str, type: str) -> dict[str, dict[str, float]]:
+        """{project: {name: number}} in the window 5m_time, 5m, 1h, 1d or all, as sum or avg (S87)."""
+        if type not in ("sum", "avg"):
+            raise Fault(_FAULT, f"counter: type must be sum or avg, not {type!r}")
+        try:
+            return self._ask(lambda scheduler: scheduler.counters.get(scheduler.now, time, average=type == "avg"))
+        except KeyError:
+            raise Fault(_FAULT, f"counter: time must be 5m_time, 5m, 1h, 1d or all, not {time!r}") from None
+
+    def get_active_tasks(self, project: str | None = None, limit: int = 100) -> list[tuple[float, dict[str, Any]]]:
+        """Time and task of the runs that ended last, newest first (S91); of all projects if none is named."""
+
+        def newest(scheduler: Scheduler) -> list[tuple[float, dict[str, Any]]]:
+            runs = [run for name, one in scheduler.projects.items() if project in (None, name) for run in one.log]
+            return heapq.nlargest(limit, runs, key=lambda run: run[0])
+
+        return self._ask(newest)
+
+    def get_projects_pause_status(self) -> dict[str, bool]:
+        """Which projects are paused because everything failed (S92)."""
+        return self._ask(_pause_status)
+
+    def webui_update(self) -> dict[str, Any]:
+        """What a page with all projects shows (S93)."""
+        windows = ("5m_time", "5m", "1h", "1d", "all")
+
+        def update(scheduler: Scheduler) -> dict[str, Any]:
+            counters = {window: scheduler.counters.get(scheduler.now, window) for window in windows}
+            return {"pause_status": _pause_status(scheduler), "counter": counters}
+
+        return self._ask(update)
+
+    # --- orders ---------------------------------------------------------------------------------------------------------
+
+    def update_project(self) -> None:
+        """Look at the projectdb at once, not only within a second (S90). Not waited for."""
+        self._inbox().command(lambda scheduler: scheduler.update_projects())
+
+    def newtask(self, task: dict[str, Any]) -> bool:
+        """Submit a task (S88). The answer comes after its commit: True if the task is in the taskdb, new or known; False if it is
+        no task, or its project is unknown or not started (S14)."""
+        new = _read(task)
+        if new is None or not self._works_on(new.project):
+            return False
+        committed: Future[None] = Future()
+        self._inbox().command(lambda scheduler: scheduler.submit([new], lambda plan: _resolve(committed, None)))
+        self._wait(committed)
+        return self._ask(lambda scheduler: scheduler.get_task(new.project, new.taskid) is not None)
+
+    def send_task(self, task: dict[str, Any]) -> bool:
+        """Have a task fetched and processed now, stored or not, whatever its schedule says (S89). Its state changes only if it is
+        stored and was to be run."""
+        new = _read(task)
+        if new is None:
+            raise Fault(_FAULT, "send_task: a task has taskid, project and url")
+        if not self._works_on(new.project):
+            raise Fault(_FAULT, f"send_task: the project {new.project} is unknown or not started")
+        if not self._ask(lambda scheduler: scheduler.send_now(new)):
+            raise Fault(_FAULT, "send_task: the fetchers' queue is full, try again later")
+        return True
+
+    def _works_on(self, name: str) -> bool:
+        """The project is active; asked twice, because it may be so new that only the projectdb knows."""
+        if self._ask(lambda scheduler: _is_active(scheduler, name)):
+            return True
+        # answered before the step looks at the projectdb; the next question is heard in a later step
+        self._ask(lambda scheduler: scheduler.update_projects())
+        if self._ask(lambda scheduler: _is_active(scheduler, name)):
+            return True
+        if self._ask(lambda scheduler: name in scheduler.projects):
+            logger.error("project %s not started, please set status to RUNNING or DEBUG", name)
+        else:
+            logger.error("unknown project: %s", name)
+        return False
+
+    # --- the way to the loop --------------------------------------------------------------------------------------------
+
+    def _inbox(self) -> Inbox:
+        inbox = self._daemon.inbox
+        if inbox is None:
+            raise Fault(_FAULT, "this scheduler does not lead now; ask the one that does, or try again")
+        return inbox
+
+    def _ask(self, question: Callable[[Scheduler], T]) -> T:
+        """What ``question`` returns or raises in the scheduler's loop."""
+        answer: Future[T] = Future()
+
+        def command(scheduler: Scheduler) -> None:
+            try:
+                _resolve(answer, question(scheduler))
+            except Exception as error:  # the asker's, not the loop's
+                answer.set_exception(error)
+
+        self._inbox().command(command)
+        return self._wait(answer)
+
+    def _wait(self, answer: "Future[T]") -> T:
+        try:
+            return answer.result(self._deadline)
+        except TimeoutError:
+            raise Fault(_FAULT, f"the scheduler did not answer within {self._deadline:g} s; it may still do it") from None
+        except DatabaseError as error:
+            raise Fault(_FAULT, str(error)) from None
+
+
+def _resolve(future: "Future[T]", value: T) -> None:
+    # a batch that is cut up may say so twice
+    if not future.done():
+        future.set_result(value)
+
+
+def _is_active(scheduler: Scheduler, name: str) -> bool:
+    project = scheduler.projects.get(name)
+    return project is not None and project.active
+
+
+def _pause_status(scheduler: Scheduler) -> dict[str, bool]:
+    return {name: project.pause.paused(scheduler.now) for name, project in scheduler.projects.items()}
+
+
+def _read(task: Any) -> NewTask | None:
+    """The submission, None if it is none (S5)."""
+    try:
+        new = msgspec.convert(task, NewTask)
+        reason = rules.is_no_submission(new)
+    except msgspec.ValidationError as error:
+        reason = str(error)
+    if reason is None:
+        return new
+    logger.warning("rpc: this is no task: %s", reason)
+    return None
