@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
+#: seconds that a get or a wait for room lasts at most: `Consumer.stop` takes that long
+_STOP_NOTICED = 0.25
 #: messages that one consumer may have unacknowledged
 _MAX_OWED = 100
 
@@ -71,7 +73,7 @@ class Consumer(threading.Thread, Generic[M]):
         return self._connection.waiting_since
 
     def stop(self, timeout: float) -> bool:
-        """Take nothing more; True when the thread has ended within ``timeout`` seconds."""
+        """Take nothing more; True when the thread has ended within ``timeout`` seconds (0: only tell it)."""
         self._stopping.set()
         self._ack_came.set()
         self._connection.end(0)
@@ -95,10 +97,10 @@ class Consumer(threading.Thread, Generic[M]):
         if owed >= _MAX_OWED:
             self._wait_for_ack(PATIENCE)
             return
-        if self._room is not None and not self._room(0.05 if owed else PATIENCE):
+        if self._room is not None and not self._room(0.05 if owed else _STOP_NOTICED):
             return
         # acks are owed to this connection: look at the queue without waiting, then wait for an ack
-        received = self._connection.call(partial(_get, 0.0 if owed else PATIENCE))
+        received = self._connection.call(partial(_get, 0.0 if owed else _STOP_NOTICED))
         if received is None:
             self._forget_acks()
             return

@@ -122,7 +122,7 @@ class ResultWorker:
                 if self._heartbeat.frozen():
                     # what was taken before is stored all the same: nobody else can, and storing twice does no harm
                     logger.warning("the results in hand may be stored a second time by others")
-                self.step(1.0)
+                self.step(_PATIENCE)
         finally:
             self.stop()
             consumer.stop(2.0)

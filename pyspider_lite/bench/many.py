@@ -41,7 +41,9 @@ def enter(folder: Path, count: int, script: str) -> None:
             # a comment makes each script another one
             text = f"# {index}\n{script}"
             projectdb.insert(
-                Project(name=name(index), script=text, status=ProjectStatus.RUNNING, rate=float("inf"), burst=float("inf"))
+                Project(
+                    name=name(index), script=text, status=ProjectStatus.RUNNING, rate=float("inf"), burst=float("inf")
+                )
             )
         for head in projectdb.heads():
             bootstrap.enter_on_start(taskdb, Project(name=head.name, generation=head.generation))
@@ -99,9 +101,7 @@ def measure(
     return figures
 
 
-def _watch(
-    data: Path, served: site.Site, suite: "subprocess.Popen[bytes]", count: int, began: float
-) -> dict[str, Any]:
+def _watch(data: Path, served: site.Site, suite: "subprocess.Popen[bytes]", count: int, began: float) -> dict[str, Any]:
     while not served.requests and suite.poll() is None:
         time.sleep(0.005)
     first = changed = time.monotonic()

@@ -101,7 +101,9 @@ class SqlTaskDB:
 
     def status_count(self, project: str) -> dict[int, int]:
         def query(conn: sa.Connection) -> dict[int, int]:
-            return dict(map(tuple, self._database.fetch(conn, self._statements.count, table=self._tables.name(project))))
+            return dict(
+                map(tuple, self._database.fetch(conn, self._statements.count, table=self._tables.name(project)))
+            )
 
         return self._tables.read(project, query, {})
 

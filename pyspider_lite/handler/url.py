@@ -42,12 +42,12 @@ def build_url(url: str, params: Any = None) -> str:
     if not params and _NORMAL.fullmatch(url):
         return url
     try:
-        url.encode()
         scheme, netloc, path, path_params, query, fragment = urlparse(url)
         userinfo, at, host = netloc.rpartition("@")
         netloc = userinfo + at + host.encode("idna").decode()
     except ValueError as error:
-        raise ValueError(f"crawl(): {url[:200]!r} is not a URL: {error}") from error
+        kind = UnicodeError if isinstance(error, UnicodeError) else ValueError
+        raise kind(f"crawl(): {url[:200]!r} is not a URL: {error}") from error
     added = encode_form(params) if params else None
     if isinstance(added, bytes):
         added = added.decode()

@@ -29,6 +29,8 @@ _OUT_CAPACITY = 8
 ADOPT_FOR = 2.5
 #: work queues whose length is watched, for batches that vanished from them
 _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, QueueName.RESULTS)
+#: seconds in which `SchedulerDaemon.stop` is noticed
+_STOP_NOTICED = 0.25
 #: seconds between two looks at the database's clock
 _CLOCK_EVERY = 60.0
 
@@ -184,9 +186,11 @@ class SchedulerDaemon:
             logger.warning("epoch %d ends: %s", epoch, error)
         finally:
             self.inbox = None
-            for consumer in consumers:
-                consumer.stop(2.0)
+            # all are told before one is waited for
             watch.stop()
+            for seconds in (0.0, 2.0):
+                for consumer in consumers:
+                    consumer.stop(seconds)
             tasks_out.publisher.stop(1.0)
             pages_out.publisher.stop(1.0)
 
@@ -248,7 +252,9 @@ class SchedulerDaemon:
         wake = 0.0
         asked = 0.0
         while not self._stopping and not lost.is_set():
-            heard = inbox.collect(max(0.0, min(wake - self._now(), 1.0)))
+            heard = inbox.collect(max(0.0, min(wake - self._now(), _STOP_NOTICED)))
+            if heard.nothing and self._now() < wake:
+                continue
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now
             heard.drained = len(heard.status) + len(heard.new) < 64 and status.waiting_since is None
             wake = self._step(scheduler, heard)

@@ -107,7 +107,7 @@ class Dispatcher:
         room = min(total - self._leases.tasks.total(), self._tasks_out.room() * size)
         if room <= 0:
             return 0
-        ready = [project for project in projects if project.wake_at <= now and self._look(project, now)]
+        ready = self._ready(projects, room, total, now)
         chosen = self._choose(ready, room, total, now)
         try:
             tasks = [task for project, keys in chosen for task in self._read(project, keys)]
@@ -143,6 +143,23 @@ class Dispatcher:
             self._send_tasks([(to_dispatch(task, project), ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR))))
         return True
 
+    def _ready(self, projects: Sequence[ProjectRun], room: int, total: int, now: float) -> list[ProjectRun]:
+        """Projects with something to give out, who waited longest first; no more of them than fill ``room`` with their shares."""
+        waiting = sorted((project for project in projects if project.wake_at <= now), key=_turn)
+        ready: list[ProjectRun] = []
+        for project in waiting:
+            if room <= 0:
+                break
+            if self._look(project, now):
+                ready.append(project)
+                room -= max(0, self._count(project, MIN_SHARE, total // 2, now))
+        return ready
+
+    def _count(self, project: ProjectRun, share: int, cap: int, now: float) -> int:
+        """How many tasks may go of this project, when it may get ``share`` and hold ``cap``."""
+        held = self._leases.tasks[project.name]
+        return int(min(share, project.bucket.available(now), cap - held, len(project.window)))
+
     def _look(self, project: ProjectRun, now: float) -> bool:
         """Something of this project may go; refills its window if it runs low."""
         if project.selectable(now) and project.bucket.available(now) >= 1:
@@ -161,18 +178,15 @@ class Dispatcher:
     def _choose(
         self, ready: list[ProjectRun], room: int, total: int, now: float
     ) -> list[tuple[ProjectRun, list[DueKey]]]:
-        """Equal shares, round by round; no project may hold more than half of the budget while another has due work. Where
-        there are more projects than room, who waited longest goes first."""
-        waiting = sorted(ready, key=lambda project: project.turn)
+        """Equal shares, round by round; no project may hold more than half of the budget while another has due work."""
+        waiting = ready
         chosen: dict[str, list[DueKey]] = {project.name: [] for project in ready}
-        alone = len(ready) == 1
+        cap = total if len(ready) == 1 else total // 2
         while waiting and room > 0:
             share = max(MIN_SHARE, room // len(waiting))
             still: list[ProjectRun] = []
             for project in waiting:
-                cap = total if alone else total // 2
-                held = self._leases.tasks[project.name] + len(chosen[project.name])
-                count = int(min(share, room, project.bucket.available(now), cap - held, len(project.window)))
+                count = self._count(project, min(share, room), cap - len(chosen[project.name]), now)
                 if count > 0:
                     chosen[project.name] += [key for _ in range(count) if (key := project.window.take())]
                     project.bucket.take(count)
@@ -270,6 +284,10 @@ class Dispatcher:
         return f"scheduler-{self._epoch}-{self._batches}"
 
 
+def _turn(project: ProjectRun) -> int:
+    return project.turn
+
+
 def _cut(
     tasks: list[tuple[Dispatch, DueKey]], size: int, deaths: dict[tuple[str, str], int]
 ) -> list[list[tuple[Dispatch, DueKey]]]:
@@ -277,4 +295,3 @@ def _cut(
     alone = [pair for pair in tasks if deaths and (pair[0].project, pair[0].taskid) in deaths]
     rest = [pair for pair in tasks if pair not in alone] if alone else tasks
     return [[pair] for pair in alone] + [rest[start : start + size] for start in range(0, len(rest), size)]
-

@@ -30,6 +30,11 @@ class Heard(Struct):
     #: nothing more waits, here or (as far as the consumer saw) in status_queue
     drained: bool = True
 
+    @property
+    def nothing(self) -> bool:
+        """There is no reason for a step."""
+        return not (self.status or self.new or self.sent or self.commands or self.depths)
+
 
 class Inbox:
     """Filled by the I/O threads, emptied by the loop."""

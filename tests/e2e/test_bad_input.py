@@ -88,6 +88,15 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def fill(path: Path) -> None:
+    """Take all space that is left."""
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        for size in (65536, 4096):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     with ExitStack() as cleanup:
@@ -146,6 +155,17 @@ def on_read_only_disk(line: str) -> Callable[[Place], list[str]]:
     def arrange(place: Place) -> list[str]:
         stored(line)(place)
         place.read_only_disk()
+        return line.split()
+
+    return arrange
+
+
+def on_full_disk(line: str) -> Callable[[Place], list[str]]:
+    """A command in a folder without space."""
+
+    def arrange(place: Place) -> list[str]:
+        place.cleanup.enter_context(small_disk(place.folder / "data", "1m"))
+        fill(place.folder / "data" / "filler")
         return line.split()
 
     return arrange
@@ -221,7 +241,7 @@ TABLE = [
     Row("URL: no host, no port", crawl("http://", "http://127.0.0.1:99999/", "http://a b/"),
         r"(?s)(?=.*broken: http:///: .*no host name)(?=.*99999' is no port number)(?=.*a b' is no host name)", 1),
     Row("URL: broken brackets", crawl("http://[::1"), r"failed: broken: data:,on_start: .*'http://\[::1' is not a URL: Invalid IPv6 URL", 1),
-    Row("URL: half a character", crawl("http://127.0.0.1:1/\ud800"), r"failed: broken: data:,on_start: .*is not a URL: .*surrogates", 1),
+    Row("URL: half a character", crawl("http://127.0.0.1:1/\ud800"), r"failed: broken: data:,on_start: .*surrogates not allowed", 1),
     Row("URL: a number among URLs", crawl(["data:,x", 5]), r"failed: broken: data:,on_start: .*a URL must be a str, not 5", 1),
     Row("URL: too long", crawl("http://127.0.0.1/" + "x" * 2000), r"failed: broken: data:,on_start: .*1024", 1),
     Row("URL: a number or None is ignored", crawl(5, None), r"crawl\(5\): not a URL, ignored", 0),
@@ -232,7 +252,9 @@ TABLE = [
     Row("read-only: scheduler", on_read_only_disk(f"--message-queue {NOWHERE} scheduler --no-xmlrpc"), r"data/\w+\.db: .*(read-only|may be written)", 3),
     Row("read-only: push", on_read_only_disk("project push shop.py"), r"data/project\.db: .*(read-only|may be written)", 3),
     Row("read-only: run", on_read_only_disk("project run shop"), r"data/\w+\.db: .*(read-only|may be written)", 3),
-    Row("read-only: export", on_read_only_disk("result export shop --output data/x"), r"(there is no database|Read-only file system)", 2),
+    Row("read-only: list", on_read_only_disk("project list"), r"data/\w+\.db: .*(read-only|may be written)", 3),
+    Row("full disk: all", on_full_disk("all"), r"data-path \./data cannot be written: No space left on device", 3),
+    Row("full disk: push", on_full_disk("project push shop.py"), r"data/project\.db: the disk is full", 3),
     Row("database: folder is missing", words("--projectdb sqlite+projectdb:///no/such/p.db project push shop.py"), r"no/such/p\.db: the folder no does not exist", 2),
     Row("database: folder is missing, all", words("--projectdb sqlite+projectdb:///no/such/p.db all"), r"no/such/p\.db: the folder no does not exist", 2),
     Row("database: no database", with_files("project list", {"data/project.db": b"no database at all" * 200}), r"project\.db: the file is not an SQLite database", 3),
@@ -490,12 +512,3 @@ def test_a_full_disk_is_waited_for(make_suite):
     log = suite.log.read_text()
     assert "Traceback" not in log
     assert len(re.findall(r"waiting for .*: the disk is full", log)) >= 1
-
-
-def fill(path: Path) -> None:
-    """Take all space that is left."""
-    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        for size in (65536, 4096):
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(size))

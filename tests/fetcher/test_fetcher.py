@@ -1,9 +1,11 @@
 """The role from queue to queue: memory queues, a real heartbeat, real servers."""
 
+import math
 import threading
 import time
 import uuid
 from contextlib import contextmanager
+from xmlrpc.client import Fault
 
 import pytest
 
@@ -11,6 +13,7 @@ from pyspider_lite import codec
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.fetcher import Fetcher
 from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+from pyspider_lite.fetcher.remote import Remote
 from pyspider_lite.fetcher.request import Defaults
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
@@ -67,6 +70,10 @@ class World:
     def runs(self, kind):
         return [run for item in self.said if isinstance(item, kind) for run in item.runs]
 
+    def beats(self):
+        self.listen()
+        return sum(isinstance(item, Beat) for item in self.said)
+
 
 def wait_until(condition, seconds=15):
     deadline = time.monotonic() + seconds
@@ -86,6 +93,7 @@ def running(world, kind=Fetcher, engine=None, **options):
         **options,
     )
     thread = threading.Thread(target=fetcher.run)
+    heartbeat.start()
     thread.start()
     try:
         yield fetcher
@@ -93,6 +101,7 @@ def running(world, kind=Fetcher, engine=None, **options):
         fetcher.stop()
         thread.join(20)
         assert not thread.is_alive()
+        assert heartbeat.stop(5)
 
 
 def test_200_tasks_in_200_pages_out(serve):
@@ -153,7 +162,8 @@ def test_takes_only_what_it_has_slots_for(serve):
         world.send([f"{hanging.url}/1", f"{hanging.url}/2"], batch="b1")
         wait_until(lambda: fetcher.size() == 2)
         world.send(["data:,x"], batch="b2")
-        time.sleep(0.3)
+        enough = world.beats() + 3  # in which it would have been taken
+        wait_until(lambda: world.beats() >= enough)
         assert world.inbound.qsize() == 1
     assert world.inbound.qsize() == 1
 
@@ -163,13 +173,16 @@ def test_holds_back_while_the_processors_do_not_keep_up(serve, processors):
     """Demand UA30: at most 4 batches a processor, and a few that were on their way."""
     world = World()
     with running(world):
-        for number in range(20):
-            world.send(["data:,x"], batch=f"b{number}", processors=processors)
-            time.sleep(0.06)
-        wait_until(lambda: world.inbound.qsize() > 0)
-        waiting = world.outbound.qsize()
-        assert 4 * processors <= waiting <= 4 * processors + 3
-        wait_until(lambda: world.collect() or len(world.pages) == 20)
+        sent, enough = 0, math.inf
+        while world.beats() < enough:
+            if world.outbound.qsize() == sent:
+                # the last one came through
+                world.send(["data:,x"], batch=f"b{sent}", processors=processors)
+                sent, enough = sent + 1, world.beats() + 3
+            time.sleep(0.01)
+        assert world.inbound.qsize() == 1, "the last one is left where it was"
+        assert 4 * processors < world.outbound.qsize() == sent - 1 <= 4 * processors + 7
+        wait_until(lambda: world.collect() or len(world.pages) == sent)
 
 
 def test_drain(serve, reply):
@@ -249,3 +262,30 @@ def test_stop_before_run_and_twice():
     with running(world) as fetcher:
         fetcher.stop()
         fetcher.stop()
+
+
+def test_what_it_says_of_itself(serve, reply):
+    """F45, X-F8: counters by status code, read from another thread."""
+    server = serve(lambda seen, connection: reply(b"x", "404 Not Found" if "no" in seen.target else "200 OK"))
+    world = World()
+    with running(world, poolsize=7) as fetcher:
+        remote = Remote(fetcher).functions()
+        world.send([f"{server.url}/{number}" for number in range(5)] + [f"{server.url}/no"])
+        wait_until(lambda: world.collect() or len(world.pages) == 6)
+        assert remote["counter"]("5m", "sum") == {"p": {"200": 5, "404": 1}}
+        assert remote["counter"]("all", "sum") == {"p": {"200": 5, "404": 1}}
+        mean = sum(page.response.time for page in world.pages) / 6
+        assert remote["counter"]("5m_time", "avg") == {"p": {"time": pytest.approx(mean)}}
+        wait_until(lambda: remote["size"]() == 0)
+        fetcher.pause()
+        assert remote["status"]() == {
+            **{"running": 0, "waiting": 0, "unsent_bytes": 0},
+            **{"poolsize": 7, "paused": True, "stopping": False},
+        }
+        for wrong in (("5m", "most"), ("2m", "sum")):
+            with pytest.raises(Fault, match="counter: time must be one of 5m_time"):
+                remote["counter"](*wrong)
+        with pytest.raises(Fault, match="fetch: this is no task"):
+            remote["fetch"]({"url": 5})
+    with pytest.raises(RuntimeError, match="does not run"):
+        remote["counter"]("5m", "sum")

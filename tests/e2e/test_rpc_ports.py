@@ -1,0 +1,130 @@
+"""The XML-RPC ports of a real `all`, used as pyspider's web UI and its users' scripts use them."""
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+from xmlrpc.client import Fault, ServerProxy
+
+import msgspec
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = """
+from pyspider_lite import BaseHandler
+
+class Handler(BaseHandler):
+    def on_start(self):
+        self.crawl("data:,first", callback=self.page)
+
+    def page(self, response):
+        return {"text": response.text}
+
+    def broken(self, response):
+        raise ValueError("no good")
+"""
+
+
+def task(taskid: str, project: str = "shop", callback: str = "page", **schedule: Any) -> dict[str, Any]:
+    return {
+        "taskid": taskid,
+        "project": project,
+        "url": f"data:,{taskid}",
+        "schedule": schedule,
+        "process": {"callback": callback},
+    }
+
+
+@pytest.fixture
+def suite(make_suite: Callable[..., Any]) -> Any:
+    """One with a project whose crawl is over. It remembers three runs of each."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    suite = make_suite(scheduler={"active_tasks": 3}, fetcher={"xmlrpc_port": number})
+    suite.start()
+    suite.push("shop", SCRIPT)
+    suite.wait(lambda: suite.finished("shop"))
+    return suite
+
+
+def port(suite: Any, role: str) -> ServerProxy:
+    """The port of a role."""
+    if role == "scheduler":
+        ((url,),) = suite.query("task", 'select rpc from "lite-leader"')
+    else:
+        url = f"http://127.0.0.1:{json.loads(suite.config.read_text())['fetcher']['xmlrpc_port']}/"
+    return ServerProxy(url, allow_none=True, use_builtin_types=True)
+
+
+@pytest.mark.behaviour("S86", "S87", "S88", "S89", "S90", "S91", "S92", "S93", "X-S2")
+def test_the_scheduler(suite: Any) -> None:
+    with port(suite, "scheduler") as rpc:
+        assert {"_quit", "newtask", "system.listMethods"} <= set(rpc.system.listMethods())
+        assert rpc.size() == 0
+
+        # known when it is answered
+        assert rpc.newtask(task("second")) is True
+        assert suite.query("task", "select url from taskdb_shop where taskid = 'second'") == [("data:,second",)]
+        assert rpc.newtask(task("second")) is True, "it is there"
+        for refused in (task("x", "nobody"), task(""), {"url": "x"}, task("x", retries="many"), 5):
+            assert rpc.newtask(refused) is False
+        suite.wait(lambda: ("data:,second", {"text": "second"}) in suite.results("shop"))
+
+        # a project that the scheduler has not seen yet, and one that is not started
+        (suite.folder / "new.py").write_text(SCRIPT)
+        suite.command("project", "push", str(suite.folder / "new.py"), "--name", "new", "--status", "RUNNING")
+        assert rpc.update_project() is None
+        assert rpc.newtask(task("early", "new")) is True
+        suite.command("project", "push", str(suite.folder / "new.py"), "--name", "still", "--status", "TODO")
+        assert rpc.newtask(task("x", "still")) is False
+
+        # without a row: only its result is left
+        assert rpc.send_task(task("third")) is True
+        suite.wait(lambda: ("data:,third", {"text": "third"}) in suite.results("shop"))
+        assert suite.query("task", "select * from taskdb_shop where taskid = 'third'") == []
+        with pytest.raises(Fault, match="the project nobody is unknown"):
+            rpc.send_task(task("x", "nobody"))
+
+        assert rpc.newtask(task("fourth", callback="broken", retries=0)) is True
+        suite.wait(lambda: suite.query("task", "select 1 from taskdb_shop where taskid = 'fourth' and status = 3"))
+        runs = rpc.get_active_tasks("shop")
+        assert [run["taskid"] for _, run in runs] == ["fourth", "second", "first"][: len(runs)]
+        time, run = runs[0]
+        assert set(run) == {"taskid", "project", "url", "status", "lastcrawltime", "updatetime", "track"}
+        assert (run["status"], run["url"], run["updatetime"]) == (3, "data:,fourth", time)
+        assert set(run["track"]["fetch"]) == {"ok", "time", "status_code"}
+        assert set(run["track"]["process"]) == {"ok", "time", "follows"}
+        assert len(rpc.get_active_tasks(None, 2)) == 2
+        assert rpc.get_active_tasks("nobody") == []
+        # looking changes nothing (X-S2)
+        assert rpc.get_active_tasks("shop") == runs
+        track = suite.command("task", "show", "shop", "fourth")
+        assert "no good" in track
+
+        assert rpc.get_projects_pause_status() == {"new": False, "shop": False, "still": False}
+        counted = rpc.counter("all", "sum")["shop"]
+        assert (counted["failed"], counted["success"]) == (1, 4)
+        assert rpc.counter("5m_time", "avg")["shop"]["process_time"] > 0
+        for wrong in (("2m", "sum"), ("5m", "most")):
+            with pytest.raises(Fault, match="counter: t"):
+                rpc.counter(*wrong)
+        update = rpc.webui_update()
+        assert set(update["counter"]) == {"5m_time", "5m", "1h", "1d", "all"}
+        assert update["counter"]["all"]["shop"] == counted
+        assert update["pause_status"]["shop"] is False
+
+
+@pytest.mark.behaviour("F45", "X-F8", "S85")
+def test_the_fetcher_and_quitting(suite: Any) -> None:
+    with port(suite, "fetcher") as rpc:
+        assert rpc.size() == 0
+        assert rpc.counter("5m", "sum")["shop"]["200"] >= 1
+        assert rpc.status()["poolsize"] == 100
+        answer = msgspec.msgpack.decode(rpc.fetch(task("direct")))
+        assert (answer["status_code"], answer["content"]) == (200, b"direct")
+    (before,) = suite.children("scheduler")
+    with port(suite, "scheduler") as rpc:
+        assert rpc._quit() is None
+    # `all` starts it again
+    suite.wait(lambda: suite.children("scheduler") not in ([], [before]))
