@@ -53,7 +53,7 @@ def run_part(part: assembly.Part) -> None:
         part.heartbeat.start()
     part.role.run()
     if part.heartbeat is not None:
-        part.heartbeat.stop(timeout=2.0)
+        part.heartbeat.stop(timeout=5.0)
 
 
 @contextlib.contextmanager

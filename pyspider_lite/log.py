@@ -13,17 +13,24 @@ from typing import TextIO
 from pyspider_lite.errors import ConfigError
 
 #: user:password@ of a URL; host:8080/@name is none. A password may hold any character, the last @ ends it.
-_CREDENTIALS = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^\s:/@'\"]*):(?!\d{1,5}(?:[/?#\s]|$))[^\s'\"]*@")
+_CREDENTIALS = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^\s:/@'\"]*):(?!\d{1,5}(?:[/?#\s]|$))\S*@")
+#: the same where all of the text is one URL
+_CREDENTIALS_OF_ONE = re.compile(r"(?P<head>://[^:/@]*):.*@", re.DOTALL)
+#: brokers' URLs have it among the parameters too
+_PARAMETER = re.compile(r"(?P<head>[?&;](?:password|passwd|pwd|secret)=)[^&;\s'\"]*", re.IGNORECASE)
 _COLOURS = {"D": "34", "I": "32", "W": "33", "E": "31", "C": "35"}
 #: libraries that tell each step at INFO
 _TALKATIVE = ("amqp", "kombu", "urllib3", "asyncio")
 
 
-def mask_url(text: str) -> str:
-    """``text`` with the passwords of all URLs in it replaced by ***."""
-    if "@" not in text:
-        return text
-    return _CREDENTIALS.sub(r"\g<head>:***@", text)
+def mask_url(text: str, *, alone: bool = False) -> str:
+    """``text`` with the passwords of all URLs in it replaced by ***; ``alone`` says that it is one URL of a database or a queue,
+    whose password may hold blanks or look like a port."""
+    if "@" in text:
+        text = (_CREDENTIALS_OF_ONE if alone else _CREDENTIALS).sub(r"\g<head>:***@", text)
+    if "=" in text:
+        text = _PARAMETER.sub(r"\g<head>***", text)
+    return text
 
 
 class LogFormatter(logging.Formatter):

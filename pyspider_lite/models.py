@@ -461,6 +461,8 @@ class TaskResult(Struct, frozen=True, kw_only=True):
     items: list[Item] = field(default_factory=list)
     #: the last part of a successful run: items of earlier runs are dropped
     replace: bool = False
+    #: with ``replace``: these are all items of the run, so what an earlier try of the same run stored besides is dropped too
+    complete: bool = False
 
 
 class ResultRow(Struct, frozen=True, kw_only=True):

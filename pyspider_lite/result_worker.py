@@ -91,6 +91,7 @@ class ResultWorker:
                 generation=report.generation,
                 items=[Item(item.item, codec.to_json(result))],
                 replace=_replaces(report),
+                complete=_is_complete(report) and task["taskid"] == report.taskid,
             )
         )
 
@@ -265,6 +266,12 @@ def _replaces(report: Report) -> bool:
     return report.ok and report.parts > 0
 
 
+def _is_complete(report: Report) -> bool:
+    """Nothing of its run is stored elsewhere. Of a report in parts nobody knows all items: an earlier try of the same run may
+    leave some of its own behind."""
+    return report.ok and report.parts == 1
+
+
 def _rows_as_they_are(work: _Work) -> None:
     """The rows of a report when nobody wants to see its values."""
     report = work.report
@@ -278,6 +285,7 @@ def _rows_as_they_are(work: _Work) -> None:
                 generation=report.generation,
                 items=report.items,
                 replace=_replaces(report),
+                complete=_is_complete(report),
             )
         )
 

@@ -36,6 +36,26 @@ def test_windows_agree_with_counting_by_hand(events: list[tuple[float, int]]) ->
     assert counters.get(now, "all").get("p", {}).get("x", 0) == sum(n for _, n in events)
 
 
+@pytest.mark.behaviour("S87")
+def test_sums_and_averages_on_demand() -> None:
+    counters = Counters()
+    for seconds in (0.5, 1.5):
+        counters.time(0.0, "p", "fetch_time", seconds)
+        counters.event(0.0, "p", "success", 3)
+    assert counters.get(0.0, "5m_time", average=False) == {"p": {"fetch_time": 2.0}}
+    assert counters.get(0.0, "5m_time", average=True) == counters.get(0.0, "5m_time") == {"p": {"fetch_time": 1.0}}
+    assert counters.get(0.0, "5m", average=True) == {"p": {"success": 3.0}}
+    assert counters.get(0.0, "all", average=True) == {"p": {"success": 6}}
+
+
+def test_only_so_many_projects_by_name() -> None:
+    counters = Counters(max_projects=2)
+    for name in ("a", "b", "c", "d", "a"):
+        counters.event(0, name, "200")
+        counters.time(0, name, "time", 1.0)
+    assert counters.get(0, "all") == {"a": {"200": 2}, "b": {"200": 1}, "other": {"200": 2}}
+
+
 @pytest.mark.behaviour("X-S19")
 def test_averages_stay_right_after_a_pause() -> None:
     counters = Counters()

@@ -42,11 +42,30 @@ def test_a_wrong_format_does_not_lose_the_line():
         ("first amqp://a:b@h, then 'amqp://c:d@h'", "first amqp://a:***@h, then 'amqp://c:***@h'"),
         ("http://host:8080/@user?mail=a@b", "http://host:8080/@user?mail=a@b"),
         ("http://user@host/", "http://user@host/"),
+        ("at amqp://a:it's@h and amqp://c:\"d@h", "at amqp://a:***@h and amqp://c:***@h"),
+        ("kombu+redis://h/0?password=x&db=1 is", "kombu+redis://h/0?password=***&db=1 is"),
     ],
 )
 def test_passwords_are_masked(text, shown):
     assert log.mask_url(text) == shown
     assert line("at %s", text).endswith("at " + shown)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("mysql+taskdb://u:p@ss:w/rd@h/db", "mysql+taskdb://u:***@h/db"),
+        ("mysql+taskdb://u:12345/6 ' 7@h/db", "mysql+taskdb://u:***@h/db"),
+        ("mysql+taskdb://u@h/db", "mysql+taskdb://u@h/db"),
+        ("sqlite+taskdb:////a/b@c:d.db", "sqlite+taskdb:////a/b@c:d.db"),
+        ("redis://h:6379/0", "redis://h:6379/0"),
+        ("amqp://user:pw@h/v", "amqp://user:***@h/v"),
+        ("sentinel://:a@h1:1;sentinel://:b@h2:2", "sentinel://:***@h2:2"),
+        ("redis://h/0?Password=x&db=1", "redis://h/0?Password=***&db=1"),
+    ],
+)
+def test_the_password_of_one_url_is_masked(url, shown):
+    assert log.mask_url(url, alone=True) == shown
 
 
 def test_a_password_in_a_traceback_is_masked():

@@ -144,6 +144,20 @@ def test_results_are_stored_and_then_the_report_goes_on_without_them(rigs):
     assert rig.heartbeat.load == 0
 
 
+@pytest.mark.parametrize("subclassed", [False, True])
+def test_a_repeated_run_leaves_nothing_of_its_first_try(rigs, subclassed):
+    class Mine(ResultWorker):
+        def on_result(self, task, result):
+            super().on_result(task, result)
+
+    rig = rigs(Mine if subclassed else ResultWorker).start()
+    rig.put(report("t1", 1, 2, 3), report("t2", 1, 2, 3))
+    rig.reports(2)
+    rig.put(report("t1", 7, 8))
+    rig.until(lambda: len(rig.said(Report)) >= 3)
+    assert (rig.stored("t1"), rig.stored("t2")) == ({"0": 7, "1": 8}, {"0": 1, "1": 2, "2": 3})
+
+
 def test_items_of_an_earlier_run_go_with_the_last_part_of_a_successful_one(rigs):
     rig = rigs().start()
     rig.put(report("t1", 1, 2, 3))

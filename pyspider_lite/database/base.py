@@ -212,8 +212,8 @@ class ResultDB(Protocol):
 
     def store(self, results: Sequence[TaskResult]) -> None:
         """Upsert a batch in one transaction. A row is replaced only by the same or a later run; ``replace`` drops the task's
-        items of earlier runs in the same transaction; results of a generation that was dropped are ignored. A batch may hold
-        several parts of one run."""
+        items of earlier runs in the same transaction, with ``complete`` also those of the same run that are not in the batch;
+        results of a generation that was dropped are ignored. A batch may hold several parts of one run."""
         ...
 
     def projects(self) -> set[str]: ...

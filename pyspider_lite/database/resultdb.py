@@ -34,7 +34,7 @@ class _Statements:
         table = schema.result_table(ANY_TABLE, dialect)
         c = table.c
         self.store = upsert(dialect, table, ["taskid", "item"], _COLUMNS, newest="run")
-        self.stored = sa.select(c.seq, c.taskid, c.run).where(key_in(c.taskid))
+        self.stored = sa.select(c.seq, c.taskid, c.run, c.item).where(key_in(c.taskid))
         self.delete = sa.delete(table).where(key_in(c.seq))
         rows = sa.select(
             sa.func.coalesce(c.full_taskid, c.taskid),
@@ -103,18 +103,28 @@ class SqlResultDB:
         rows.sort(key=lambda row: (row["taskid"], row["run"]))
         table = self._tables.name(project)
         self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
-        # run 0 is the first: there is nothing older
-        replaced = {store_key(r.taskid)[0]: r.run for r in sorted(results, key=_run) if r.replace and r.run > 0}
-        if replaced:
-            self._drop_older(conn, project, replaced)
+        last = {store_key(result.taskid)[0]: result for result in sorted(results, key=_run) if result.replace}
+        # run 0 is the first: there is nothing older, but perhaps something of an earlier try
+        last = {key: result for key, result in last.items() if result.run > 0 or result.complete}
+        if last:
+            kept = {(row["taskid"], row["run"], row["item"]) for row in rows}
+            self._drop_replaced(conn, project, last, kept)
 
-    def _drop_older(self, conn: sa.Connection, project: str, replaced: dict[str, int]) -> None:
+    def _drop_replaced(
+        self, conn: sa.Connection, project: str, last: dict[str, TaskResult], kept: set[tuple[str, int, str]]
+    ) -> None:
+        """Drop what the ``last`` run of each task leaves no place for: ``kept`` are the rows stored just now."""
         table = self._tables.name(project)
-        for keys in chunks(sorted(replaced)):
+
+        def replaced(key: str, run: int, item: str) -> bool:
+            new = last[key]
+            return run < new.run or (new.complete and run == new.run and (key, run, item) not in kept)
+
+        for keys in chunks(sorted(last)):
             stored = self._database.fetch(conn, self._statements.stored, {"keys": keys}, table)
-            older = sorted(seq for seq, key, run in stored if run < replaced[key])
-            for start in range(0, len(older), 500):
-                self._database.execute(conn, self._statements.delete, {"keys": older[start : start + 500]}, table)
+            dropped = sorted(seq for seq, key, run, item in stored if replaced(key, run, item))
+            for start in range(0, len(dropped), 500):
+                self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
 
     def projects(self) -> set[str]:
         return self._tables.projects()

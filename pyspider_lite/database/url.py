@@ -2,13 +2,13 @@
 
 import difflib
 import importlib.util
-import re
 from typing import NamedTuple
 
 import sqlalchemy as sa
 from msgspec import Struct
 
 from pyspider_lite.errors import ConfigError
+from pyspider_lite.log import mask_url
 
 KINDS = ("taskdb", "projectdb", "resultdb")
 
@@ -55,11 +55,6 @@ class Target(Struct, frozen=True, kw_only=True):
         return (self.url.database or "") if self.url.drivername == "sqlite" else ""
 
 
-def mask(url: str) -> str:
-    """``url`` without its password, for messages."""
-    return re.sub(r"(://[^:/@]*:).*@", r"\1***@", url)
-
-
 def parse(url: str, kind: str, *, prefixed: bool = False) -> Target:
     """The database that ``url`` names, which must be of ``kind``; raises ConfigError in one sentence.
 
@@ -69,12 +64,16 @@ def parse(url: str, kind: str, *, prefixed: bool = False) -> Target:
     scheme, separator, rest = url.partition("://")
     engine, _, driver_and_kind = scheme.partition("+")
     if not separator or not driver_and_kind:
-        raise ConfigError(f"{mask(url)}: not a database URL; {_USES.format(kind)}")
+        raise ConfigError(f"{mask_url(url, alone=True)}: not a database URL; {_USES.format(kind)}")
     found = scheme.rpartition("+")[2]
     if found != kind:
-        raise ConfigError(f"{mask(url)}: names a {found}, but a {kind} is wanted here{_similar(found, KINDS)}")
+        raise ConfigError(
+            f"{mask_url(url, alone=True)}: names a {found}, but a {kind} is wanted here{_similar(found, KINDS)}"
+        )
     if engine in REFUSED:
-        raise ConfigError(f"{mask(url)}: {engine} is no longer supported as a database; {_USES.format(kind)}")
+        raise ConfigError(
+            f"{mask_url(url, alone=True)}: {engine} is no longer supported as a database; {_USES.format(kind)}"
+        )
     through_sqlalchemy = engine == "sqlalchemy"
     parts = scheme.split("+")[1:-1] if through_sqlalchemy else scheme.split("+")[:-1]
     dialect, driver = parts[0] if parts else "", "+".join(parts[1:])
@@ -82,8 +81,10 @@ def parse(url: str, kind: str, *, prefixed: bool = False) -> Target:
         dialect = "postgresql"
     if dialect not in ENGINES or driver not in _OTHER_DRIVERS:
         wrong, known = (driver, sorted(_OTHER_DRIVERS)) if dialect in ENGINES else (dialect, [*ENGINES, "sqlalchemy"])
-        raise ConfigError(f"{mask(url)}: unknown database {wrong!r}{_similar(wrong, known)}; {_USES.format(kind)}")
-    _require(ENGINES[dialect], mask(url))
+        raise ConfigError(
+            f"{mask_url(url, alone=True)}: unknown database {wrong!r}{_similar(wrong, known)}; {_USES.format(kind)}"
+        )
+    _require(ENGINES[dialect], mask_url(url, alone=True))
     if dialect == "sqlite":
         made = sa.URL.create("sqlite", database=_sqlite_path(rest, url))
     elif through_sqlalchemy or dialect == "postgresql":
@@ -91,7 +92,9 @@ def parse(url: str, kind: str, *, prefixed: bool = False) -> Target:
     else:
         made = _mysql_url(rest, kind, url)
     bare = through_sqlalchemy or dialect != "sqlite"
-    return Target(kind=kind, url=made, prefix="" if bare and not prefixed else f"{kind}_", shown=mask(url))
+    return Target(
+        kind=kind, url=made, prefix="" if bare and not prefixed else f"{kind}_", shown=mask_url(url, alone=True)
+    )
 
 
 def same_database(one: Target, other: Target) -> bool:
@@ -117,7 +120,9 @@ def _sqlite_path(rest: str, url: str) -> str | None:
     if not rest or rest in ("/", "/:memory:"):
         return None
     if not rest.startswith("/"):
-        raise ConfigError(f"{mask(url)}: three slashes begin a path in the working folder, four an absolute one")
+        raise ConfigError(
+            f"{mask_url(url, alone=True)}: three slashes begin a path in the working folder, four an absolute one"
+        )
     return rest[1:]
 
 
@@ -128,7 +133,7 @@ def _mysql_url(rest: str, kind: str, url: str) -> sa.URL:
     address, _, database = place.partition("/")
     host, _, port = address.partition(":")
     if port and not (port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise ConfigError(f"{mask(url)}: the port must be a number from 1 to 65535")
+        raise ConfigError(f"{mask_url(url, alone=True)}: the port must be a number from 1 to 65535")
     return sa.URL.create(
         ENGINES["mysql"].dialect,
         username=user or "root",
@@ -145,7 +150,9 @@ def _sqlalchemy_url(dialect: str, rest: str, url: str) -> sa.URL:
         made = sa.make_url(f"{dialect}://{rest}")
     except (sa.exc.ArgumentError, ValueError):
         # SQLAlchemy's own message shows the password
-        raise ConfigError(f"{mask(url)}: not a URL that SQLAlchemy can read; %-encode special characters") from None
+        raise ConfigError(
+            f"{mask_url(url, alone=True)}: not a URL that SQLAlchemy can read; %-encode special characters"
+        ) from None
     if not made.database:
-        raise ConfigError(f"{mask(url)}: the name of the database is missing at its end")
+        raise ConfigError(f"{mask_url(url, alone=True)}: the name of the database is missing at its end")
     return made

@@ -16,20 +16,17 @@ from typing import Any, Protocol, TypeVar
 from pyspider_lite.consumer import Consumer, Publisher
 from pyspider_lite.counters import Counters
 from pyspider_lite.fetcher.fetch import fetcher_of
+from pyspider_lite.fetcher.gauge import LOOK_EACH, Gauge
 from pyspider_lite.fetcher.page_sender import PageSender
 from pyspider_lite.fetcher.urls import without_password
 from pyspider_lite.heartbeat import Heartbeat
-from pyspider_lite.message_queue.connection import Connect, Connection
+from pyspider_lite.message_queue.connection import Connect
 from pyspider_lite.models import Dispatch, FetchResponse, Page, QueueName, RunKey, TaskBatch
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: page batches that may wait in fetcher2processor for each processor
-_BATCHES_A_PROCESSOR = 4
-#: seconds between two looks at that queue
-_LOOK_EACH = 0.05
 #: finished pages that may wait to be put on the queue, bytes
 _MAX_UNSENT = 64 * 1024 * 1024
 #: more than _MAX_UNSENT can ever fill, so that putting never waits
@@ -82,8 +79,7 @@ class Fetcher:
         self._accepted = 0
         self._free = threading.Event()
         self._counters = Counters(max_projects=_COUNTED)
-        self._gauge = Connection(connect_out, "fetcher2processor (its length)")
-        self._looked = 0.0
+        self._gauge = Gauge(connect_out)
         self._hooked = type(self).on_fetch is not Fetcher.on_fetch, type(self).on_result is not Fetcher.on_result
 
     # --- for users' subclasses ---
@@ -312,21 +308,11 @@ class Fetcher:
         if not self._free.wait(seconds):
             return False
         while True:
-            if self._processors_keep_up():
+            if self._gauge.keeps_up(self._processors):
                 return self._free.is_set()
-            if time.monotonic() + _LOOK_EACH > until:
+            if time.monotonic() + LOOK_EACH > until:
                 return False
-            time.sleep(_LOOK_EACH)
-
-    def _processors_keep_up(self) -> bool:
-        now = time.monotonic()
-        if now - self._looked < _LOOK_EACH:
-            return True
-        length = self._gauge.call(lambda queue: queue.qsize())
-        if length is None or length > _BATCHES_A_PROCESSOR * self._processors:
-            return False
-        self._looked = now
-        return True
+            time.sleep(LOOK_EACH)
 
 
 def _log(task: Dispatch, response: FetchResponse) -> None:

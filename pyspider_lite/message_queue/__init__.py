@@ -2,9 +2,9 @@
 
 import difflib
 import importlib
-import re
 
 from pyspider_lite.errors import ConfigError
+from pyspider_lite.log import mask_url
 from pyspider_lite.message_queue.base import MessageQueue
 
 #: scheme -> module:class, called with what follows :// and the queue's name
@@ -26,21 +26,15 @@ def connect(
     """
     scheme, separator, rest = url.partition("://")
     if not separator or not rest:
-        raise ConfigError(f"{mask(url)!r} is not the URL of a message queue; use builtin://PATH or redis://HOST:6379/0")
+        raise ConfigError(f"{mask_url(url, alone=True)!r} is not the URL of a message queue; use builtin://PATH or redis://HOST:6379/0")
     if scheme in _KOMBU or scheme.startswith("kombu+"):
-        raise ConfigError(f"{mask(url)}: {scheme} comes with the kombu backend, which is not there yet")
+        raise ConfigError(f"{mask_url(url, alone=True)}: {scheme} comes with the kombu backend, which is not there yet")
     if scheme not in _BACKENDS:
         known = sorted([*_BACKENDS, *_KOMBU])
         near = difflib.get_close_matches(scheme, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)} and kombu+TRANSPORT"
-        raise ConfigError(f"{mask(url)}: no message queue is called {scheme!r}; {hint}")
+        raise ConfigError(f"{mask_url(url, alone=True)}: no message queue is called {scheme!r}; {hint}")
     module, _, attribute = _BACKENDS[scheme].partition(":")
     backend = getattr(importlib.import_module(module), attribute)
     queue: MessageQueue = backend(rest, name, maxsize=maxsize, late_ack=late_ack)
     return queue
-
-
-def mask(url: str) -> str:
-    """``url`` as it may be shown: passwords are ***."""
-    url = re.sub(r"://([^:/@]*):.*@", r"://\1:***@", url)
-    return re.sub(r"((?:password|passwd|pwd|secret|token)=)[^&]*", r"\1***", url, flags=re.IGNORECASE)

@@ -79,7 +79,7 @@ class Aftermath:
             if isinstance(part.get("time"), int | float):
                 self._counters.time(now, report.project, name, part["time"])
         end = planned.ends.get(report.taskid)
-        project.log.append((now, _shown(report, end.status if end else None, now)))
+        project.log.append((now, _shown(report, int(end.status) if end else None, now)))
         if report.ok:
             logger.debug("task done %s:%s %s", report.project, report.taskid, report.url)
         elif end is not None and end.due is not None:

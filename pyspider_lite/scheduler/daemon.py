@@ -209,9 +209,7 @@ class SchedulerDaemon:
                 if queue is not None:
                     queue.close()
 
-    def _consumers(
-        self, scheduler: Scheduler, inbox: Inbox
-    ) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
+    def _consumers(self, scheduler: Scheduler, inbox: Inbox) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
         def room(seconds: float) -> bool:
             if scheduler.backlog >= MAX_BACKLOG:
                 time.sleep(min(seconds, 0.05))

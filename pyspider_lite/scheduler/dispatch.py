@@ -140,7 +140,9 @@ class Dispatcher:
             )
             project.window.remove(new.taskid)
             ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
-            self._send_tasks([(to_dispatch(task, project), ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR))))
+            self._send_tasks(
+                [(to_dispatch(task, project), ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR)))
+            )
         return True
 
     def _ready(self, projects: Sequence[ProjectRun], room: int, total: int, now: float) -> list[ProjectRun]:

@@ -166,7 +166,9 @@ class Remote:
         try:
             return answer.result(self._deadline)
         except TimeoutError:
-            raise Fault(_FAULT, f"the scheduler did not answer within {self._deadline:g} s; it may still do it") from None
+            raise Fault(
+                _FAULT, f"the scheduler did not answer within {self._deadline:g} s; it may still do it"
+            ) from None
         except DatabaseError as error:
             raise Fault(_FAULT, str(error)) from None
 

@@ -3,9 +3,13 @@
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
 
+from pyspider_lite.database import schema
 from pyspider_lite.database.dialect import insert_missing, update_many, upsert
+from pyspider_lite.database.engine import ANY_TABLE
 from pyspider_lite.database.schema import result_table, task_table
+from pyspider_lite.database.task_rows import TaskStatements
 
 DIALECTS = {"mysql": mysql.dialect(), "postgresql": postgresql.dialect(), "sqlite": sqlite.dialect()}
 
@@ -47,3 +51,20 @@ def test_updates_by_key(dialect: str) -> None:
     assert sql.startswith("INSERT" if dialect == "mysql" else "UPDATE")
     assert "coalesce(" in sql
     assert set(statement.compile(dialect=DIALECTS[dialect]).params) == {"key", "new_status", "new_track"}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_statement_for_all_projects_is_what_it_would_be_for_one(dialect: str) -> None:
+    made = DIALECTS[dialect]
+    tasks, index = schema._new_tasks(made)
+    assert tasks.replace(ANY_TABLE, "p") == str(
+        CreateTable(task_table("p", dialect, create=True)).compile(dialect=made)
+    )
+    own = CreateIndex(schema._due_index(task_table("p", dialect), dialect))
+    assert index.replace(ANY_TABLE, "p").replace("{index}", "lite-due-p") == str(own.compile(dialect=made))
+    results = schema._new_results(made).replace(ANY_TABLE, "p")
+    assert results == str(CreateTable(result_table("p", dialect, create=True)).compile(dialect=made))
+    for column, statement in (("url", "newest"), ("status", "end"), ("taskid", "insert")):
+        sql = text(getattr(TaskStatements(dialect), statement), dialect)
+        assert column in sql
+        assert "{" not in sql.replace(ANY_TABLE, "p")

@@ -13,11 +13,25 @@ P = "shop"
 
 
 def result(
-    taskid: str, run: int = 0, *, generation: str = "g", replace: bool = True, project: str = P, **items: str
+    taskid: str,
+    run: int = 0,
+    *,
+    generation: str = "g",
+    replace: bool = True,
+    complete: bool = False,
+    project: str = P,
+    **items: str,
 ) -> TaskResult:
     named = [Item("" if name == "only" else name, text) for name, text in items.items()]
     return TaskResult(
-        project=project, taskid=taskid, url="http://x", run=run, generation=generation, items=named, replace=replace
+        project=project,
+        taskid=taskid,
+        url="http://x",
+        run=run,
+        generation=generation,
+        items=named,
+        replace=replace,
+        complete=complete,
     )
 
 
@@ -63,6 +77,22 @@ def test_a_successful_run_drops_the_items_of_earlier_ones(resultdb: ResultDB) ->
     assert stored(resultdb, "b") == {"x": (0, "1")}
     resultdb.store([result("a", 2)])
     assert stored(resultdb, "a") == {}
+
+
+@pytest.mark.parametrize("run", [0, 3])
+def test_a_repeated_run_drops_what_its_first_try_had_more(resultdb: ResultDB, run: int) -> None:
+    resultdb.store([result("a", run, complete=True, x="1", y="1", z="1"), result("b", run, x="1", y="1")])
+    # an item on its own each, as a user's result worker stores them
+    resultdb.store([result("a", run, complete=True, x="2"), result("a", run, complete=True, z="2")])
+    assert stored(resultdb, "a") == {"x": (run, "2"), "z": (run, "2")}
+    assert stored(resultdb, "b") == {"x": (run, "1"), "y": (run, "1")}, "another task's"
+    # in parts nobody knows all
+    resultdb.store([result("b", run, x="2")])
+    assert stored(resultdb, "b") == {"x": (run, "2"), "y": (run, "1")}
+    # a late try of an earlier run changes nothing
+    if run:
+        resultdb.store([result("a", run - 1, complete=True, y="0")])
+        assert stored(resultdb, "a").keys() >= {"x", "z"}
 
 
 def test_late_results_of_a_dropped_generation_are_ignored(resultdb: ResultDB) -> None:

@@ -193,5 +193,5 @@ def test_a_refill_among_many_tasks_costs_little(taskdb: TaskDB) -> None:
         answer = taskdb.refill(P, 500.0, 1000)
         spent.append(time.process_time() - begin)
     assert (len(answer.keys), answer.next_due) == (1000, 501.0)
-    # measured: 2 ms
+    # 1.2 to 1.6 ms of CPU were measured; a scan takes more than the bound
     assert min(spent) < 0.02

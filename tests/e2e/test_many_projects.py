@@ -18,19 +18,21 @@ class Handler(BaseHandler):
             self.crawl(url, callback=self.page)
         return {"title": response.etree.findtext(".//title")}
 """
+PROJECTS = 1_000
 #: how much the scheduler may take of memory, and of a core when nothing is left to do
 MAX_RSS = 150e6
 MAX_IDLE = 0.02
 
 
-def crawl(make_suite: Callable, count: int, patience: float) -> None:
+@pytest.mark.slow
+def test_a_thousand_projects_at_once(make_suite: Callable) -> None:
     with site.Site(many.PAGES, size=1_000) as served:
         suite = make_suite()
         data = suite.folder / "data"
-        many.enter(data, count, SCRIPT.replace("START", served.url))
+        many.enter(data, PROJECTS, SCRIPT.replace("START", served.url))
         suite.start()
         suite.wait(lambda: served.requests, timeout=20)
-        suite.wait(lambda: many.finished(data) == count, timeout=patience)
+        suite.wait(lambda: many.finished(data) == PROJECTS, timeout=180)
         (scheduler,) = suite.children("scheduler")
         assert processes.rss(scheduler) < MAX_RSS
         time.sleep(2.0)  # the last beats and looks of the crawl are no idling
@@ -38,14 +40,5 @@ def crawl(make_suite: Callable, count: int, patience: float) -> None:
         time.sleep(5.0)
         assert processes.cpu(scheduler) - before < MAX_IDLE * 5.0
         assert suite.stop() == 143
-        assert many.problems(data, count, served) == ""
-        assert served.requests == dict.fromkeys(range(many.PAGES), count)
-
-
-def test_a_hundred_projects_at_once(make_suite: Callable) -> None:
-    crawl(make_suite, 100, 60.0)
-
-
-@pytest.mark.slow
-def test_a_thousand_projects_at_once(make_suite: Callable) -> None:
-    crawl(make_suite, 1_000, 180.0)
+        assert many.problems(data, PROJECTS, served) == ""
+        assert served.requests == dict.fromkeys(range(many.PAGES), PROJECTS)

@@ -33,19 +33,6 @@ def test_brokers_come_later_and_passwords_are_not_shown(url: str) -> None:
     assert "ret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://h:6379/0", "redis://h:6379/0"),
-        ("amqp://user:pw@h/v", "amqp://user:***@h/v"),
-        ("sentinel://:a@h1:1;sentinel://:b@h2:2", "sentinel://:***@h2:2"),
-        ("redis://h/0?Password=x&db=1", "redis://h/0?Password=***&db=1"),
-    ],
-)
-def test_mask(url: str, shown: str) -> None:
-    assert message_queue.mask(url) == shown
-
-
 def test_spaces_of_memory_are_apart() -> None:
     one, two = message_queue.connect("memory://connect-1", "q"), message_queue.connect("memory://connect-2", "q")
     one.put(b"x", 1)

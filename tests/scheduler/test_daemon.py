@@ -233,6 +233,7 @@ def test_a_daemon_survives_its_own_errors(suite: Suite, monkeypatch: pytest.Monk
     def wrong(target: Any) -> None:
         raise ValueError("a mistake in a command")
 
+    assert scheduler.inbox is not None
     scheduler.inbox.command(wrong)
     suite.worker.start()
     suite.project()
