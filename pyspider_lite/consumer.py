@@ -106,11 +106,11 @@ class Consumer(threading.Thread, Generic[M]):
             return
         self.last_seen = time.monotonic()
         for message in received:
-            self._handle(message)
+            self._take_in(message)
         if owed and not received:
             self._wait_for_ack(0.05)
 
-    def _handle(self, received: tuple[str, Received]) -> None:
+    def _take_in(self, received: tuple[str, Received]) -> None:
         queue, message = received
         ack = self._owe(message) if self._late_ack else None
         try:

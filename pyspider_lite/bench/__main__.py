@@ -222,7 +222,10 @@ def _watch(folder: Path, served: site.Site, suite: subprocess.Popen[bytes], kill
     used = {pid: seconds - before.get(pid, 0.0) for pid, seconds in after.items()}
     total = sum(used.values()) + processes.dead_children_cpu(suite.pid) - dead_before
     each = {
-        f"{processes.role(pid)} {pid}": {"cpu_ms_page": 1000 * seconds / max(1, done), "rss_mb": processes.rss(pid) / 1e6}
+        f"{processes.role(pid)} {pid}": {
+            "cpu_ms_page": 1000 * seconds / max(1, done),
+            "rss_mb": processes.rss(pid) / 1e6,
+        }
         for pid, seconds in used.items()
     }
     return {

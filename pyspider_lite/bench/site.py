@@ -11,10 +11,41 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-_WORDS = (
-    "amber basin candle delta ember field grain harbor island jetty kettle ladder meadow needle orchard pebble quarry river "
-    "saddle timber umber valley willow yonder zephyr 山 川 花 鸟 灯 桥 路 雨"
-).split()
+_WORDS = [
+    "amber",
+    "basin",
+    "candle",
+    "delta",
+    "ember",
+    "field",
+    "grain",
+    "harbor",
+    "island",
+    "jetty",
+    "kettle",
+    "ladder",
+    "meadow",
+    "needle",
+    "orchard",
+    "pebble",
+    "quarry",
+    "river",
+    "saddle",
+    "timber",
+    "umber",
+    "valley",
+    "willow",
+    "yonder",
+    "zephyr",
+    "山",
+    "川",
+    "花",
+    "鸟",
+    "灯",
+    "桥",
+    "路",
+    "雨",
+]
 _REQUEST = re.compile(rb"(?:GET|HEAD) /(\d+)\.html HTTP/1\.[01]\r\n")
 
 

@@ -26,7 +26,9 @@ def connect(
     """
     scheme, separator, rest = url.partition("://")
     if not separator or not rest:
-        raise ConfigError(f"{mask_url(url, alone=True)!r} is not the URL of a message queue; use builtin://PATH or redis://HOST:6379/0")
+        raise ConfigError(
+            f"{mask_url(url, alone=True)!r} is not the URL of a message queue; use builtin://PATH or redis://HOST:6379/0"
+        )
     if scheme in _KOMBU or scheme.startswith("kombu+"):
         raise ConfigError(f"{mask_url(url, alone=True)}: {scheme} comes with the kombu backend, which is not there yet")
     if scheme not in _BACKENDS:

@@ -87,7 +87,9 @@ class Batch:
         batch = Batch()
         process = {"ok": False, "time": 0, "follows": 0, "logs": reason, "exception": reason}
         batch.reports = [
-            replace(report, ok=False, track={"fetch": {}, "process": process}, follows=[], messages=[], items=[], task=None)
+            replace(
+                report, ok=False, track={"fetch": {}, "process": process}, follows=[], messages=[], items=[], task=None
+            )
             for report in self.reports
         ]
         batch.controls, batch.dead_letters = self.controls, self.dead_letters

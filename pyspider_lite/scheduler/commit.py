@@ -14,7 +14,6 @@ from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan
 from pyspider_lite.scheduler.project_state import ProjectRun
 
-
 #: the retry delays of a task that is given up
 _NEVER_AGAIN = {"": -1.0}
 
@@ -199,4 +198,3 @@ class Committer:
             tx.restart(name, list(planned.restarts.values()))
         if planned.postponed:
             tx.postpone(name, list(planned.postponed.values()))
-

@@ -3,7 +3,17 @@
 from hashlib import md5
 from typing import Any
 
-from pyspider_lite.models import CONTROL_RUN, Control, ControlKind, Dispatch, FetchResponse, Message, NewTask, Page, Report
+from pyspider_lite.models import (
+    CONTROL_RUN,
+    Control,
+    ControlKind,
+    Dispatch,
+    FetchResponse,
+    Message,
+    NewTask,
+    Page,
+    Report,
+)
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 #: kinds that must be done before a project is finished

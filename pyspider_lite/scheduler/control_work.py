@@ -220,4 +220,3 @@ class ControlWork:
         self._parked.pop(name, None)
         self._ticks.pop(name, None)
         logger.info("project %s was deleted", name)
-

@@ -105,7 +105,7 @@ class SchedulerDaemon:
         projectdb: ProjectDB,
         resultdb: ResultDB,
         connect: Connect,
-        options: Options = Options(),
+        options: Options | None = None,
         rpc: Callable[[], str] = str,
         on_idle: Callable[[Scheduler], None] | None = None,
         scheduler_cls: type[Scheduler] = Scheduler,
@@ -114,7 +114,7 @@ class SchedulerDaemon:
         self._projectdb = projectdb
         self._resultdb = resultdb
         self._connect = connect
-        self._options = options
+        self._options = options or Options()
         self._rpc = rpc
         #: called when all projects are finished (`one`)
         self._on_idle = on_idle

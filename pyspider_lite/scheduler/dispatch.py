@@ -170,7 +170,7 @@ class Dispatcher:
                 # in flight and due in the table are the same rows: ask for as many more
                 asked = window.limit + self._leases.tasks[project.name]
                 answer = self._taskdb.refill(project.name, now, asked)
-                held = {taskid for name, taskid in self._leases.keys() if name == project.name}
+                held = {taskid for name, taskid in self._leases.in_flight() if name == project.name}
                 window.refill(answer.keys, answer.next_due, asked, held, now)
             if len(window):
                 return True
@@ -266,7 +266,7 @@ class Dispatcher:
 
     def in_flight(self) -> KeysView[tuple[str, str]]:
         """Projects and taskids (or control ids) in flight."""
-        return self._leases.keys()
+        return self._leases.in_flight()
 
     def control_room(self) -> int:
         """Control rows that may go out now."""

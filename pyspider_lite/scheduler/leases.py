@@ -24,7 +24,12 @@ POISON_AFTER = 3
 MAX_ADVANCE = 1.0
 
 #: how far a run has come that was taken off a queue
-_STAGE: dict[str, int] = {QueueName.TO_FETCHER: 0, QueueName.CONTROL: 0, QueueName.TO_PROCESSOR: 1, QueueName.RESULTS: 2}
+_STAGE: dict[str, int] = {
+    QueueName.TO_FETCHER: 0,
+    QueueName.CONTROL: 0,
+    QueueName.TO_PROCESSOR: 1,
+    QueueName.RESULTS: 2,
+}
 
 #: lease key: project and taskid (or control id)
 LeaseKey = tuple[str, str]
@@ -103,7 +108,7 @@ class Leases:
         lease = self._leases.get((project, taskid))
         return lease.run[2] if lease else None
 
-    def keys(self) -> KeysView[LeaseKey]:
+    def in_flight(self) -> KeysView[LeaseKey]:
         """Everything in flight."""
         return self._leases.keys()
 
@@ -316,5 +321,3 @@ class Leases:
     def _drop_if_empty(self, place: _Batch) -> None:
         if not place.keys:
             self._batches.pop(place.id, None)
-
-

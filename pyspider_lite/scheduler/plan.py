@@ -26,7 +26,12 @@ from pyspider_lite.models import (
 )
 from pyspider_lite.scheduler import rules
 
-_COUNT = {TaskStatus.ACTIVE: "active", TaskStatus.SUCCESS: "success", TaskStatus.FAILED: "failed", TaskStatus.BAD: "bad"}
+_COUNT = {
+    TaskStatus.ACTIVE: "active",
+    TaskStatus.SUCCESS: "success",
+    TaskStatus.FAILED: "failed",
+    TaskStatus.BAD: "bad",
+}
 
 
 class Dropped(Struct, frozen=True):
@@ -309,9 +314,7 @@ class Plan:
             track=None,
         )
         project.moved(_shape(state.status, state.schedule), (TaskStatus.BAD, False))
-        project.stored[state.taskid] = replace(
-            state, status=TaskStatus.BAD, due=None, run=state.run + 1, pending=None
-        )
+        project.stored[state.taskid] = replace(state, status=TaskStatus.BAD, due=None, run=state.run + 1, pending=None)
         project.due.pop(state.taskid, None)
         project.restarts.pop(state.taskid, None)
         project.gone.add(state.taskid)

@@ -135,8 +135,5 @@ class ProjectRun:
         """When this project may have a task to give out, as far as can be told now (``inf``: when something happens)."""
         if not self.active or self.info is None:
             return math.inf
-        if len(self.window) or self.window.more:
-            ready = now
-        else:
-            ready = self.window.next_due
+        ready = now if len(self.window) or self.window.more else self.window.next_due
         return max(ready, self.bucket.next_at(now), self.pause.until(now))

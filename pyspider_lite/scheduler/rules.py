@@ -121,7 +121,9 @@ def on_request(new: Schedule, stored: TaskState | None, *, now: float, in_flight
     old = read_schedule(stored.schedule)
     new_itag = bool(new.itag) and new.itag != old.itag
     stale = new.age is not None and new.age >= 0 and (stored.lastcrawltime or 0) + new.age < now
-    if stored.status == TaskStatus.ACTIVE and not (new.force_update or new_itag or (stale and old.retried and not in_flight)):
+    if stored.status == TaskStatus.ACTIVE and not (
+        new.force_update or new_itag or (stale and old.retried and not in_flight)
+    ):
         return Ignore(ACTIVE)
     if not (new_itag or stale or new.force_update):
         return Ignore(_why_not(new, old))

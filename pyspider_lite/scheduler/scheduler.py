@@ -83,10 +83,11 @@ class Scheduler:
         tasks_out: Outlet,
         pages_out: Outlet,
         now: float,
-        options: Options = Options(),
+        options: Options | None = None,
         adopt_for: float = 0.0,
     ) -> None:
         self._taskdb = taskdb
+        options = options or Options()
         self._options = options
         self.leases = Leases()
         self.counters = Counters()
@@ -340,7 +341,9 @@ class Scheduler:
         if self._control.requeue(key) or project is None:
             return
         if lost.deaths >= POISON_AFTER:
-            self._batch.poisoned.append(_failed(lost.run, project.head.generation, f"{lost.deaths} workers died over it"))
+            self._batch.poisoned.append(
+                _failed(lost.run, project.head.generation, f"{lost.deaths} workers died over it")
+            )
             self.leases.deaths.pop((name, key), None)
             return
         if lost.ticket is not None:
@@ -367,7 +370,4 @@ class Scheduler:
 def _failed(run: RunKey, generation: str, reason: str) -> Report:
     """The report that nobody lived to write."""
     track = {"fetch": {}, "process": {"ok": False, "time": 0, "follows": 0, "logs": reason, "exception": reason}}
-    return Report(
-        project=run[0], taskid=run[1], url="", run=run[2], generation=generation, ok=False, track=track
-    )
-
+    return Report(project=run[0], taskid=run[1], url="", run=run[2], generation=generation, ok=False, track=track)

@@ -1,5 +1,6 @@
 """A generated site is crawled completely and exactly once, undisturbed and with processes killed on the way."""
 
+import contextlib
 import os
 import signal
 from collections import Counter
@@ -34,7 +35,9 @@ def complete(suite: Any, served: site.Site, name: str = "gen") -> None:
     assert max(Counter(url for url, _ in rows).values()) == 1
     # the pages, on_start and on_finished; the counts kept are those counted
     assert suite.statuses(name) == {2: served.pages + 2}
-    counted = suite.query("task", f"select active, success, failed, bad from \"lite-project-state\" where project = '{name}'")
+    counted = suite.query(
+        "task", f"select active, success, failed, bad from \"lite-project-state\" where project = '{name}'"
+    )
     assert counted == [(0, served.pages + 2, 0, 0)]
 
 
@@ -57,12 +60,10 @@ def test_every_role_killed_on_the_way(make_suite: Callable[..., Any]) -> None:
         suite.push("gen", SCRIPT.replace("START", served.url))
         done = 100
         for role in ("processor", "fetcher", "result_worker", "scheduler"):
-            suite.wait(lambda: len(suite.results("gen")) >= done or suite.finished("gen"), 90)
+            suite.wait(lambda done=done: len(suite.results("gen")) >= done or suite.finished("gen"), 90)
             for pid in suite.children(role):
-                try:
+                with contextlib.suppress(ProcessLookupError):  # it may have gone with its parent
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # it went with its parent
             done += 250
         suite.wait(lambda: suite.finished("gen"), 120)
         complete(suite, served)

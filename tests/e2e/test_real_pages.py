@@ -128,4 +128,3 @@ def test_python_documentation_over_http_and_https(make_suite: Callable[..., Any]
 
 def _spaces(title: str | None) -> str | None:
     return title if title is None else " ".join(title.split())
-

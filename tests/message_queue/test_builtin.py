@@ -39,7 +39,7 @@ def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
 def client(path: str, code: str, *, late_ack: bool = False) -> subprocess.Popen[str]:
     """Another process with the queue ``q`` open; it has said "ready" when this returns."""
     script = (
-        "from pyspider_lite.message_queue.builtin import BuiltinQueue\n"
+        "import time\nfrom pyspider_lite.message_queue.builtin import BuiltinQueue\n"
         f"q = BuiltinQueue({path!r}, 'q', late_ack={late_ack})\n"
         "say = lambda: print('ready', flush=True)\n" + code
     )
@@ -89,7 +89,7 @@ def test_what_a_killed_client_did_not_acknowledge_comes_back_in_order(server: Qu
     with closing(BuiltinQueue(server.path, "q")) as queue:
         for n in range(5):
             queue.put(b"%d" % n, 1)
-        process = client(server.path, "got = q.get(3, 5); q.ack(got[1:2]); say(); input()", late_ack=True)
+        process = client(server.path, "got = q.get(3, 5); q.ack(got[1:2]); say(); time.sleep(60)", late_ack=True)
         assert queue.qsize() == 2
         kill(process)
         until(lambda: queue.qsize() == 4)

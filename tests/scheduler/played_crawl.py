@@ -223,7 +223,7 @@ class Crawl:
     def leased(self) -> dict[tuple[str, str], bool]:
         """Everything in flight, and whether it is a task."""
         leases = self.scheduler.leases
-        return {key: leases.run_of(*key) != CONTROL_RUN for key in set(leases.keys())}
+        return {key: leases.run_of(*key) != CONTROL_RUN for key in set(leases.in_flight())}
 
 
 # --- messages ----------------------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def test_ended(at: Clocked) -> None:
     assert at.leases.end("p", "t1") == "ticket of t1"
     assert at.leases.end("p", "t1") is None
     assert at.leases.run_of("p", "t1") is None
-    assert set(at.leases.keys()) == {("p", "t2")}
+    assert set(at.leases.in_flight()) == {("p", "t2")}
 
 
 def test_what_was_reported_cannot_be_lost(at: Clocked) -> None:
