@@ -128,6 +128,9 @@ class _Killer:
 @click.option("--handler", type=click.Choice(sorted(_HANDLERS)), default="links", show_default=True)
 @click.option("--kill", default=0, help="Kill each child process so many times on the way.")
 @click.option("--projects", default=0, help="Crawl so many projects of ten pages each instead.")
+@click.option(
+    "--floor", is_flag=True, help="Then crawl the same site with a bare loop of pycurl and lxml, for comparison."
+)
 @click.option("--json", "json_file", type=click.Path(), help="Write the figures to this file.")
 @click.option("--keep", type=click.Path(), help="Folder to work in; it is kept.")
 @click.option("--verbose", is_flag=True, help="Show the log of the suite.")
@@ -138,6 +141,7 @@ def main(
     handler: str,
     kill: int,
     projects: int,
+    floor: bool,
     json_file: str | None,
     keep: str | None,
     verbose: bool,
@@ -150,6 +154,8 @@ def main(
             figures = _run_many(folder, served, projects, processors, handler, verbose)
         else:
             figures = _run(folder, served, processors, handler, kill, verbose)
+        if floor:
+            figures["floor"] = _floor(served)
     print(json.dumps({key: value for key, value in figures.items() if key != "processes"}))
     for name, values in sorted(figures["processes"].items()):
         idle = f"  {values['idle_percent']:5.1f} % idle" if projects else ""
@@ -158,6 +164,13 @@ def main(
         Path(json_file).write_text(json.dumps(figures, indent=1))
     if figures["problems"]:
         sys.exit(f"not complete: {figures['problems']}")
+
+
+def _floor(served: site.Site) -> dict[str, Any]:
+    """The figures of the floor on the same site, in the same run."""
+    words = [sys.executable, "-m", "pyspider_lite.bench.floor", served.url]
+    figures: dict[str, Any] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return figures
 
 
 def _script(handler: str, served: site.Site) -> str:

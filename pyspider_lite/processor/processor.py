@@ -260,7 +260,7 @@ class Processor:
 
     def _send(self, page: Page, reports: Sequence[Report], size: int) -> None:
         _log(page, reports)
-        if any(one.items for one in reports):
+        if any(one.items for one in reports) or _had_items(page):
             self._outbox.add(reports, size)
         else:
             for one in reports:
@@ -268,6 +268,12 @@ class Processor:
         if self._child.alive and self._too_big(time.monotonic()):
             logger.warning("the child is replaced: it has grown over %d MiB", self._options.memory_limit >> 20)
             self._child.kill()
+
+
+def _had_items(page: Page) -> bool:
+    """The last run stored something, which this one may have to replace by nothing; a page that did not change keeps it."""
+    process = page.task.track.get("process")
+    return isinstance(process, dict) and process.get("result") is not None and page.response.status_code != 304
 
 
 def time_limit(page: Page, default: float) -> float:

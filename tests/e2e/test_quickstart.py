@@ -48,7 +48,7 @@ def quickstart(
     folder: Path, *arguments: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, list[dict[str, str]]]]:
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "examples" / "quickstart" / "run.py"), *arguments],
+        [sys.executable, str(ROOT / "scripts" / "quickstart_site" / "run.py"), *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

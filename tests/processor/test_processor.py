@@ -79,6 +79,26 @@ def test_without_results_the_report_goes_straight_to_the_scheduler(rig):
     assert report.task is None
 
 
+def test_a_run_without_results_after_one_with_them_goes_through_the_result_worker(rig):
+    """It replaces what the last run stored, by nothing; a page that has not changed keeps it."""
+    had = {"process": {"ok": True, "result": "{'title': "}}
+    replacing = rig.run(rig.page(OK, "quiet", track=had))
+    assert replacing in rig.results and not replacing.items
+    unchanged = rig.run(rig.page(OK, "quiet", track=had, response={"status_code": 304}))
+    assert unchanged in rig.status
+
+
+def test_a_child_that_somebody_kills_costs_its_page_nothing(rig, tmp_path):
+    marker = tmp_path / "ran"
+    body = f"open({str(marker)!r}, 'a').write('x')\n    if os.path.getsize({str(marker)!r}) == 1: time.sleep(60)\n    return 1"
+    page = rig.page(script(f"def cb(self, response):\n    {body}"))
+    rig.put(page)
+    rig.until(marker.exists)
+    os.kill(rig.processor._child.pid, signal.SIGKILL)
+    assert rig.report_of(page).ok
+    assert marker.read_text() == "xx"
+
+
 @pytest.mark.parametrize(
     ("source", "callback", "exception", "log"),
     [
