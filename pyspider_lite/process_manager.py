@@ -36,6 +36,8 @@ STOP_ORDER = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER, Role.SCHEDULER)
 GRACE = 3.0
 #: seconds before a child that died is started again: the first time at once, then doubled up to the longest
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+#: the longest after a SIGKILL from outside (ours come when all stops)
+KILLED_WAIT = 2.0
 #: a child that lived this long starts with a clean slate, seconds
 STEADY = 30.0
 
@@ -194,7 +196,9 @@ class ProcessManager:
             child.wait = 0.0
         child.due = time.monotonic() + child.wait
         logger.warning("%s (pid %d) %s; starting it again in %.1f s", child.name, event.pid, how, child.wait)
-        child.wait = min(LONGEST_WAIT, max(FIRST_WAIT, child.wait * 2))
+        # somebody killed it: it is no worse than it was
+        longest = KILLED_WAIT if event.code == -signal.SIGKILL else LONGEST_WAIT
+        child.wait = min(longest, max(FIRST_WAIT, child.wait * 2))
         return None
 
     def _drain(self, number: int | None) -> int:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from pyspider_lite import BaseHandler, Response, config, every
+from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler import Outcome
 from pyspider_lite.handler.curl import curl_to_arguments
+from pyspider_lite.models import FetchResponse
 
 
 def run(handler: BaseHandler, callback: str = "cb", track: Any = None, **response: Any) -> Outcome:
@@ -246,3 +248,33 @@ def test_cron_jobs_are_inherited_and_can_be_overridden() -> None:
 def test_an_interval_is_whole_seconds(interval: float) -> None:
     with pytest.raises(ValueError, match="whole number of seconds"):
         every(seconds=interval)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"priority": 2**70}, "bad.*cannot be sent: .*int"),
+        ({"save": {"n": 2**70}}, "bad.*cannot be sent: .*int"),
+        ({"itag": "\ud800"}, "itag"),
+        ({"taskid": "\ud800"}, "taskid"),
+        ({"taskid": "on_start"}, "one of the suite's own"),
+        ({"taskid": "on_finished"}, "one of the suite's own"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_at_its_call_and_takes_no_other_link_along(options, reason):
+    class Handler(BaseHandler):
+        project_name = "p"
+
+        def cb(self, response):
+            self.crawl("http://a.test/1", callback="cb")
+            with pytest.raises((UnstorableValue, ValueError), match=reason):
+                self.crawl("http://a.test/bad", callback="cb", **options)
+            with pytest.raises(UnstorableValue):
+                self.item("\ud800", 1)
+            self.crawl("http://a.test/2", callback="cb")
+
+    outcome = Handler()._run_task(
+        {"process": {"callback": "cb"}}, Response.from_fetch(FetchResponse(status_code=200, url="http://a.test/"))
+    )
+    assert outcome.ok, outcome.traceback
+    assert [task.url for task in outcome.follows] == ["http://a.test/1", "http://a.test/2"]

@@ -20,6 +20,10 @@ except ImportError:
 ACCEPT_ENCODING = "gzip, deflate, br, zstd" if _BROTLI else "gzip, deflate, zstd"
 
 _MAX_CODINGS = 3
+_GZIP_MAGIC = b"\x1f\x8b"
+#: a file of 32 MiB in the blocks of common tools has 500
+_MAX_MEMBERS = 10_000
+_GZIP_SLICE = 16 * 1024
 _ZSTD_FRAME = zstandard.FRAME_HEADER
 #: zstd's output cannot be bounded in a call; this much input gives at most 32 MiB (a block of 4 bytes can mean 128 KiB)
 _ZSTD_SLICE = 1024
@@ -61,25 +65,31 @@ def _zlib(body: bytes, limit: int, wbits: int, coding: str) -> bytes:
         raise _too_large(limit)
     if not decompressor.eof:
         raise _truncated(coding)
-    rest = decompressor.unused_data
-    if coding == "gzip" and rest[:2] == b"\x1f\x8b":
-        return _gzip_members(plain, rest, limit)
+    at = len(body) - len(decompressor.unused_data)
+    if coding == "gzip" and body[at : at + 2] == _GZIP_MAGIC:
+        return _gzip_members(plain, body, at, limit)
     # anything else behind the data is padding or rubbish, which browsers ignore
     return plain
 
 
-def _gzip_members(first: bytes, rest: bytes, limit: int) -> bytes:
-    """Several gzip members in a row are one body (RFC 1952)."""
+def _gzip_members(first: bytes, body: bytes, at: int, limit: int) -> bytes:
+    """Several gzip members in a row are one body (RFC 1952). Fed in slices, because zlib copies what a member leaves over."""
     parts, size = [first], len(first)
-    while rest[:2] == b"\x1f\x8b":
+    members = 1
+    while body[at : at + 2] == _GZIP_MAGIC:
+        members += 1
+        if members > _MAX_MEMBERS:
+            raise FetchFailed("protocol", f"the gzip data of the body has more than {_MAX_MEMBERS} members")
         decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        parts.append(decompressor.decompress(rest, limit - size + 1))
-        size += len(parts[-1])
-        if size > limit:
-            raise _too_large(limit)
-        if not decompressor.eof:
-            raise _truncated("gzip")
-        rest = decompressor.unused_data
+        while not decompressor.eof:
+            piece = body[at : at + _GZIP_SLICE]
+            if not piece:
+                raise _truncated("gzip")
+            parts.append(decompressor.decompress(piece, limit - size + 1))
+            size += len(parts[-1])
+            if size > limit:
+                raise _too_large(limit)
+            at += len(piece) - len(decompressor.unused_data)
     return b"".join(parts)
 
 

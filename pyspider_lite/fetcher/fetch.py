@@ -97,7 +97,8 @@ class Fetch:
         )
 
     async def _decoded(self, coding: str, body: bytes) -> bytes:
-        if len(body) > _LARGE:
+        # of two codings the first may make much of little
+        if len(body) > _LARGE or "," in coding:
             return await asyncio.to_thread(decode, coding, body, self._decoded_limit)
         return decode(coding, body, self._decoded_limit)
 

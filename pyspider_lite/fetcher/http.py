@@ -50,6 +50,8 @@ _KINDS = {
     pycurl.E_SSL_PINNEDPUBKEYNOTMATCH: "tls",
     pycurl.E_SSL_INVALIDCERTSTATUS: "tls",
 }
+#: for what libcurl says nothing about
+_TEXTS = {100: "a header line is longer than libcurl allows (100 KiB)"}
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _WANTED = {pycurl.POLL_IN: _READ, pycurl.POLL_OUT: _WRITE, pycurl.POLL_INOUT: _READ | _WRITE}
 _READY = {_READ: pycurl.CSELECT_IN, _WRITE: pycurl.CSELECT_OUT, _READ | _WRITE: pycurl.CSELECT_IN | pycurl.CSELECT_OUT}
@@ -396,7 +398,7 @@ class _Transfer:
             raise self._failure
         exchange = self._exchange
         assert exchange is not None
-        text = text or self.curl.errstr() or f"libcurl error {code}"
+        text = text or self.curl.errstr() or _TEXTS.get(code) or f"libcurl error {code}"
         kind = _KINDS.get(code, "protocol")
         if kind == "connect" and self._refused:
             kind, text = "refused-address", _refusal(self._refused)

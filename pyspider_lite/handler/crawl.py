@@ -39,6 +39,10 @@ def make_task(project: str, url: str, options: dict[str, Any]) -> dict[str, Any]
     return {**groups, "project": project, "url": url}
 
 
+#: tasks that show control work (behaviour W5, S50)
+_RESERVED = frozenset({"on_start", "on_finished", "_on_cronjob", "_on_get_info"})
+
+
 def check_schedule(schedule: dict[str, Any]) -> None:
     """Check that numbers are numbers; crawl_config is joined already."""
     for key in _NUMBERS & schedule.keys():
@@ -52,13 +56,22 @@ def check_schedule(schedule: dict[str, Any]) -> None:
 def submission(task: dict[str, Any]) -> NewTask:
     """The task as it is sent: plain JSON values, a copy of what it is now. UnstorableValue names what cannot be sent."""
     fetch = task["fetch"]
-    if fetch:
-        if isinstance(fetch.get("data"), bytes):
-            fetch = {**fetch, "data": codec.bytes_to_text(fetch["data"])}
-        try:
-            fetch = codec.from_json(codec.to_json(fetch))
-        except UnstorableValue as error:
-            raise UnstorableValue(f"crawl({task['url']}): {str(error).removeprefix('$.')}") from None
+    if isinstance(fetch.get("data"), bytes):
+        fetch = {**fetch, "data": codec.bytes_to_text(fetch["data"])}
+    try:
+        # what cannot be sent is refused here, at the line of the call, and takes no other link with it
+        codec.to_json({"taskid": task["taskid"], **task["schedule"], **task["process"]})
+        fetch = codec.from_json(codec.to_json(fetch)) if fetch else {}
+        if fetch or task["schedule"]:
+            codec.pack((task["schedule"], fetch))
+    except UnstorableValue as error:
+        raise UnstorableValue(f"crawl({task['url']}): {str(error).removeprefix('$.')}") from None
+    except (ValueError, OverflowError, TypeError) as error:  # JSON takes integers of any size, msgpack does not
+        raise UnstorableValue(f"crawl({task['url']}): its options cannot be sent: {error}") from None
+    if task["taskid"] in _RESERVED:
+        raise ValueError(
+            f"crawl({task['url']}): the taskid {task['taskid']!r} is one of the suite's own; choose another"
+        )
     return NewTask(
         taskid=task["taskid"],
         project=task["project"],

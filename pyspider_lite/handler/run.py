@@ -75,8 +75,9 @@ class Run:
             self.outcome.follows.append(task)
 
     def keyed(self, key: Any, value: Any) -> KeyedItem:
-        """An item under a key of its own."""
+        """An item under a key of its own; raises UnstorableValue for a key that is no text."""
         item = KeyedItem(str(key), value)
+        codec.to_json(item.key)
         self._not_given[id(item)] = item
         return item
 

@@ -524,3 +524,20 @@ def test_one_engine_may_serve_one_loop_after_another(serve):
                 return await fetch(Dispatch(taskid="t", project="p", url=server.url))
 
         assert asyncio.run(run()).status_code == 200
+
+
+def test_a_body_of_countless_gzip_members_is_refused_at_once(serve, get, reply):
+    """zlib copies all that a member leaves over: one after the other would take minutes for these 70 KB."""
+    member = gzip.compress(b"", 9, mtime=0)
+    bomb = gzip.compress(member * 1_500_000, 6)
+    began = time.process_time()
+    response = get(serve(reply(bomb, "200 OK", "Content-Encoding: gzip, gzip")).url)
+    assert (response.status_code, response.error_kind) == (599, "protocol")
+    assert "members" in response.error
+    assert time.process_time() - began < 5
+
+
+def test_a_body_of_several_gzip_members_is_one(serve, get, reply):
+    packed = b"".join(gzip.compress(bytes([65 + n]) * 40_000) for n in range(20)) + b"padding"
+    content = get(serve(reply(packed, "200 OK", "Content-Encoding: gzip")).url).content
+    assert content == b"".join(bytes([65 + n]) * 40_000 for n in range(20))
