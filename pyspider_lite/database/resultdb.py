@@ -14,7 +14,7 @@ from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import DROPPED
 from pyspider_lite.database.task_rows import chunks
 from pyspider_lite.database.url import Target
-from pyspider_lite.errors import DatabaseError
+from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.models import ResultRow, TaskResult
 
 #: rows in memory while results are streamed
@@ -69,17 +69,22 @@ class SqlResultDB:
         by_project: dict[str, list[TaskResult]] = {}
         for result in results:
             by_project.setdefault(result.project, []).append(result)
-        self._tables.open(*self._not_dropped(by_project))
         try:
-            with self._database.write() as conn:
-                # asked again: a table may be dropped, and its generation noted, between the two
-                kept = self._kept(conn, by_project)
-                for project in sorted(kept):
-                    self._store_project(conn, project, kept[project])
-        except DatabaseError:
-            # one of the tables may be gone: look again before the next try
-            self._tables.forget()
+            self._store(by_project)
+        except DataError:
             raise
+        except DatabaseError:
+            # one of the tables may have been dropped, and its project made anew, since it was looked at
+            self._tables.forget()
+            self._store(by_project)
+
+    def _store(self, by_project: dict[str, list[TaskResult]]) -> None:
+        self._tables.open(*self._not_dropped(by_project))
+        with self._database.write() as conn:
+            # asked again: a table may be dropped, and its generation noted, between the two
+            kept = self._kept(conn, by_project)
+            for project in sorted(kept):
+                self._store_project(conn, project, kept[project])
 
     def _not_dropped(self, by_project: dict[str, list[TaskResult]]) -> list[str]:
         with self._database.read() as conn:

@@ -188,3 +188,12 @@ def test_two_workers_store_at_once(resultdb: ResultDB) -> None:
     assert failed == []
     assert resultdb.count(P) == 31
     assert resultdb.get(P, "both")[0].run == 14
+
+
+def test_a_project_that_was_dropped_elsewhere_and_made_anew_is_stored_at_once(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", generation="old", only="1")])
+    other = resultdb.copy()
+    other.drop(P, "old")
+    other.close()
+    resultdb.store([result("a", generation="new", only="2")])
+    assert stored(resultdb, "a") == {"": (0, "2")}
