@@ -215,9 +215,9 @@ class Processor:
                 message, size = answer
                 if isinstance(message, Done):
                     return message.reports, size
+                asked = time.monotonic()
                 self._bring_script(message)
-                deadline = time.monotonic() + allowed
-                continue
+                deadline += time.monotonic() - asked
             self._outbox.flush()
             now = time.monotonic()
             if now >= deadline:

@@ -217,7 +217,7 @@ def describe(error: BaseException) -> str:
     """str(error), which a script's own class may have broken (behaviour P22)."""
     try:
         text = str(error)
-    except Exception as broken:
+    except BaseException as broken:  # SystemExit as well: it would end the child
         text = f"{type(error).__name__} (its text cannot be had: {type(broken).__name__})"
     if not text and isinstance(error, MemoryError):
         text = "out of memory"
@@ -235,7 +235,7 @@ def format_exception(error: BaseException) -> str:
     """The traceback from the script's first line on: ours above it says nothing to its author."""
     try:
         return "".join(traceback.format_exception(type(error), error, _from_script(error.__traceback__)))
-    except Exception as broken:  # its __str__, its __cause__ ...
+    except BaseException as broken:  # its __str__, its __cause__ ...
         return f"{type(error).__name__} (no traceback: {type(broken).__name__})\n"
 
 

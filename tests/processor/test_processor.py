@@ -88,6 +88,35 @@ def test_a_run_without_results_after_one_with_them_goes_through_the_result_worke
     assert unchanged in rig.status
 
 
+def test_questions_for_other_scripts_do_not_put_the_limit_off(fresh_rig):
+    fresh_rig.start(process_time_limit=0.5, hard_after=0.5)
+    fresh_rig.projects.save("other", OK)
+    body = """
+def cb(self, response):
+    import sys
+    while True:
+        try:
+            sys.modules.pop("projects.other", None)
+            import projects.other
+        except BaseException:
+            pass
+"""
+    page = fresh_rig.page(script(body))
+    assert process(fresh_rig.run(page))["exception"] == "process killed: 0.5 s limit"
+
+
+def test_an_exception_whose_text_ends_the_process_is_a_failure_like_any_other(rig):
+    body = """
+def cb(self, response):
+    class Bad(Exception):
+        def __str__(self):
+            raise SystemExit(3)
+    raise Bad
+"""
+    report = rig.run(rig.page(script(body)))
+    assert process(report)["exception"] == "Bad (its text cannot be had: SystemExit)"
+
+
 def test_a_child_that_somebody_kills_costs_its_page_nothing(rig, tmp_path):
     marker = tmp_path / "ran"
     body = f"open({str(marker)!r}, 'a').write('x')\n    if os.path.getsize({str(marker)!r}) == 1: time.sleep(60)\n    return 1"
