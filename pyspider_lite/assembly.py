@@ -7,6 +7,7 @@ is a ConfigError or RefusedToStart.
 import contextlib
 import functools
 import importlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -53,6 +54,10 @@ class Part(NamedTuple):
     rpc_functions: Mapping[str, Callable[..., Any]] = {}
 
 
+#: seconds that `one` waits at most before it tries a task again
+ONE_RETRY_CAP = 2.0
+
+
 class Assembly:
     """Builds roles from settings; ``stack`` closes what they use. ``scripts`` are the files that `one` crawls, and ``prints``
     says that their results are printed instead of stored."""
@@ -96,7 +101,13 @@ class Assembly:
             projectdb=self._projectdb(),
             resultdb=self._resultdb(),
             connect=lambda name, late_ack: connector(self._options, name, late_ack)(),
-            options=Options(**chosen, process_time_limit=self._options.processor.process_time_limit),
+            options=Options(
+                **chosen,
+                process_time_limit=self._options.processor.process_time_limit,
+                # somebody waits for `one`: not for tomorrow's retry, nor for the next tick
+                retry_cap=ONE_RETRY_CAP if self._scripts else math.inf,
+                cron=not self._scripts,
+            ),
             rpc=lambda: self._rpc_url,
             on_idle=self.on_idle,
             scheduler_cls=load_class(section.scheduler_cls, lambda: Scheduler, "scheduler-cls"),

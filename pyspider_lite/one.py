@@ -40,7 +40,7 @@ def run(options: Settings, scripts: Sequence[str]) -> int:
         failed = False
         for task in _failed(taskdb, names):
             failed = True
-            print(f"failed: {task.project}: {task.url}: {_reason(task)}", file=sys.stderr)
+            print(f"failed: {task.project}: {task.url}: {_reason(task)}{_trace(task)}", file=sys.stderr)
         return exit_codes.TASKS_FAILED if failed else exit_codes.DONE
 
 
@@ -98,6 +98,13 @@ def _failed(taskdb: TaskDB, names: Sequence[str]) -> Iterator[Task]:
         while rows := taskdb.select(name, status=TaskStatus.FAILED, limit=1000, after=after):
             yield from rows
             after = rows[-1].seq
+
+
+def _trace(task: Task) -> str:
+    """Where in the script it failed."""
+    logs = str((task.track.get("process") or {}).get("logs") or "")
+    _, traceback, lines = logs.rpartition("Traceback (most recent call last):")
+    return f"\n    {traceback}{lines.rstrip()}" if traceback else ""
 
 
 def _reason(task: Task) -> str:

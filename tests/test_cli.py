@@ -246,8 +246,18 @@ def test_delete_asks_the_scheduler_and_tells_if_there_is_none(command, monkeypat
 
 def test_delete_asks_the_user(command, monkeypatch):
     command("project", "push", "shop.py")
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    terminal = io.StringIO("n\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin", terminal)
     assert command("project", "delete", "shop").code == 130
+    assert controls() == []
+
+
+def test_delete_needs_a_terminal_or_yes(command, monkeypatch):
+    command("project", "push", "shop.py")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    outcome = command("project", "delete", "shop")
+    assert outcome.code == 2 and "--yes" in outcome.err
     assert controls() == []
 
 

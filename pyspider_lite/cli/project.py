@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -155,6 +156,8 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
         project = _project(projectdb, name)
+        if not yes and not sys.stdin.isatty():
+            raise ConfigError("delete asks before it deletes, and there is no terminal to ask on: add --yes")
         if not yes:
             click.confirm(f"Delete {name} with all its tasks and results?", abort=True)
         projectdb.update(name, status=str(ProjectStatus.STOP))

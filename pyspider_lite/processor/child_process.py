@@ -104,7 +104,7 @@ class ChildProcess:
                 # no signal of the terminal or of the process manager's group reaches it: the processor decides
                 start_new_session=True,
                 stdin=subprocess.DEVNULL if capture else None,
-                stdout=2 if capture else None,
+                stdout=2,  # stdout is for results
             )
         self._control = ours
         self._control_lines = b""

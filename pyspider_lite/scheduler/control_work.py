@@ -35,6 +35,8 @@ class ControlWork:
         registry: Registry,
         dispatcher: Dispatcher,
         delete_time: float,
+        *,
+        cron: bool = True,
     ) -> None:
         self._taskdb = taskdb
         self._projectdb = projectdb
@@ -43,6 +45,7 @@ class ControlWork:
         self._projects = registry.projects
         self._dispatcher = dispatcher
         self._delete_time = delete_time
+        self._cron = cron
         #: rows known, by id
         self.rows: dict[str, Control] = {}
         self._ready: deque[str] = deque()
@@ -73,7 +76,7 @@ class ControlWork:
     def tick(self, batch: Batch, now: float) -> None:
         """Enter the cron ticks that are due (behaviour S60), and read rows that others entered."""
         self._load(now)
-        if now < self.next_tick:
+        if now < self.next_tick or not self._cron:
             return
         self.next_tick = now + 60.0
         for project in self._projects.values():

@@ -68,6 +68,8 @@ class Options(Struct, frozen=True):
     process_time_limit: float = 30.0
     #: no retry waits longer than this, seconds (`one`)
     retry_cap: float = math.inf
+    #: give out cron ticks
+    cron: bool = True
 
 
 class Scheduler:
@@ -104,7 +106,9 @@ class Scheduler:
         self._dispatcher = Dispatcher(
             taskdb, epoch, self.leases, tasks_out, pages_out, self._too_large, options.process_time_limit
         )
-        self._control = ControlWork(taskdb, projectdb, resultdb, self._registry, self._dispatcher, options.delete_time)
+        self._control = ControlWork(
+            taskdb, projectdb, resultdb, self._registry, self._dispatcher, options.delete_time, cron=options.cron
+        )
         self._committer = Committer(
             taskdb,
             epoch,

@@ -40,6 +40,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.url and urlsplit(arguments.url).scheme not in ("http", "https"):
         parser.error(f"{arguments.url} is not an http or https URL")
+    Path("quickstart.json").unlink(missing_ok=True)  # that of an earlier crawl must not pass for this one's
     folder = Path("data") / time.strftime("quickstart-%Y%m%d-%H%M%S")
     folder.mkdir(parents=True)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the suite is stopped on the way out

@@ -8,6 +8,8 @@ START = "http://127.0.0.1:8000/"
 
 
 class Handler(BaseHandler):
+    crawl_config = {"retries": 0}  # a dead link is told at once, not after hours
+
     def on_start(self):
         self.crawl(START, callback=self.page)
 
