@@ -5,6 +5,7 @@ The same roles as everywhere, on queues in memory and a taskdb in a temporary fo
 
 import contextlib
 import logging
+import re
 import sys
 import tempfile
 import threading
@@ -40,7 +41,7 @@ def run(options: Settings, scripts: Sequence[str]) -> int:
         failed = False
         for task in _failed(taskdb, names):
             failed = True
-            print(f"failed: {task.project}: {task.url}: {_reason(task)}{_trace(task)}", file=sys.stderr)
+            print(f"failed: {task.project}: {task.url}: {_reason(task)}{_place(task)}", file=sys.stderr)
         return exit_codes.TASKS_FAILED if failed else exit_codes.DONE
 
 
@@ -100,11 +101,11 @@ def _failed(taskdb: TaskDB, names: Sequence[str]) -> Iterator[Task]:
             after = rows[-1].seq
 
 
-def _trace(task: Task) -> str:
-    """Where in the script it failed."""
+def _place(task: Task) -> str:
+    """The line of the script that it failed at, the innermost one; "" if that is not known."""
     logs = str((task.track.get("process") or {}).get("logs") or "")
-    _, traceback, lines = logs.rpartition("Traceback (most recent call last):")
-    return f"\n    {traceback}{lines.rstrip()}" if traceback else ""
+    places = re.findall(rf'File "<{re.escape(task.project)}>", (line \d+(?:, in \w+)?)', logs)
+    return f" ({places[-1]})" if places else ""
 
 
 def _reason(task: Task) -> str:

@@ -39,7 +39,7 @@ def test_what_comes_out_is_what_went_in(data: st.DataObject, tmp_path_factory: A
     names = data.draw(st.lists(TEXT, min_size=BATCH, max_size=BATCH))
     tasks = [
         NewTask(
-            f"{n}{name}",
+            f"{n}:{name}",
             "p",
             f"http://a.test/{name}",
             schedule=parts[n % 10],
