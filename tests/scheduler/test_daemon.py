@@ -73,6 +73,7 @@ class Suite:
         self.taskdb = connect_taskdb(f"sqlite+taskdb:///{folder}/task.db")
         self.projectdb = connect_projectdb(f"sqlite+projectdb:///{folder}/project.db")
         self.epochs: list[int] = []
+        self.databases: list[Any] = []
         self.daemons: list[tuple[SchedulerDaemon, threading.Thread, threading.Event]] = []
         self.queues: dict[str, MessageQueue] = {}
         self.given: list[Dispatch] = []
@@ -86,10 +87,13 @@ class Suite:
     def start(self) -> int:
         """Another scheduler; its number."""
         frozen = threading.Event()
+        taskdb, projectdb = self.taskdb.copy(), self.projectdb.copy()
+        resultdb = connect_resultdb(f"sqlite+resultdb:///{self.folder}/result.db")
+        self.databases += [taskdb, projectdb, resultdb]
         scheduler = SchedulerDaemon(
-            taskdb=Watched(self.taskdb.copy(), self.epochs, frozen),
-            projectdb=self.projectdb.copy(),
-            resultdb=connect_resultdb(f"sqlite+resultdb:///{self.folder}/result.db"),
+            taskdb=Watched(taskdb, self.epochs, frozen),
+            projectdb=projectdb,
+            resultdb=resultdb,
             connect=self.queue,
         )
         thread = threading.Thread(target=scheduler.run, daemon=True)
@@ -109,8 +113,8 @@ class Suite:
             self.worker.join(10)
         for number in range(len(self.daemons)):
             self.stop(number)
-        self.taskdb.close()
-        self.projectdb.close()
+        for database in (*self.databases, self.taskdb, self.projectdb):
+            database.close()
 
     def work(self) -> None:
         tasks, pages = self.queue(QueueName.TO_FETCHER), self.queue(QueueName.CONTROL)
