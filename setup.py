@@ -12,6 +12,7 @@ assert VERSION is not None, "pyspider_lite/__init__.py has no __version__"
 POSTGRESQL = ["psycopg[binary]>=3.2"]
 ZOOKEEPER = ["kazoo>=2.10"]
 DEV = [
+    *POSTGRESQL,
     "build>=1.2",
     "hypothesis>=6.100",
     "import-linter>=2.1",
@@ -45,6 +46,7 @@ setup(
         "kombu>=5.4",
         "lxml>=5.2",
         "msgspec>=0.19",
+        "prometheus-client>=0.21",
         "protego>=0.3.1",
         "pycurl>=7.45.4",
         "PyMySQL>=1.1",

@@ -367,9 +367,26 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     holds: dict[str, list[RunKey]] = {}
     #: the run that it executes now
     running: RunKey | None = None
+    #: address of its XML-RPC server, "" if it has none
     rpc: str = ""
+    #: address of its health port, "" if it has none
+    health: str = ""
+    #: "" for at work, else "paused", "draining" or "drained" (somebody ordered it)
+    state: str = ""
+    #: what it cannot reach now, and since when (Unix time)
+    waiting: dict[str, float] = {}
     #: it leaves and holds nothing any more
     leaving: bool = False
+
+
+class WorkerRow(Struct, frozen=True, kw_only=True):
+    """A process of the cluster as the leader last heard of it; schedulers, stand-bys too, enter themselves."""
+
+    beat: Beat
+    #: database time of the last beat
+    seen: float
+    #: tasks finished a second, over the last minute
+    rate: float = 0.0
 
 
 class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="claim"):
