@@ -4,6 +4,7 @@ Whatever ends a child (exit, signal, a broken pipe, the end of its zygote) becom
 in words; the next `start` brings another.
 """
 
+import ctypes
 import json
 import os
 import select
@@ -13,17 +14,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from secrets import token_hex
 
 from msgspec import Struct, to_builtins
 
 from pyspider_lite.errors import BrokenMessage, PyspiderLiteError
+from pyspider_lite.processor import descendants
 from pyspider_lite.processor.pipe import Channel, Done, NeedScript, ToParent
 
 #: seconds for a step that takes milliseconds when all is well
 _PATIENCE = 10.0
 #: seconds for the zygote to load its modules, on a busy machine
 _START = 60.0
-_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+_PR_SET_CHILD_SUBREAPER = 36
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop(3)); "
@@ -59,6 +62,7 @@ class ChildProcess:
     def __init__(self, options: ChildOptions) -> None:
         self._options = options
         self._zygote: subprocess.Popen[bytes] | None = None
+        self._mark = token_hex(16)
         self._control: socket.socket | None = None
         self._control_lines = b""
         self._exit: int | None = None
@@ -94,6 +98,8 @@ class ChildProcess:
 
     def _start_zygote(self) -> None:
         self.close()
+        # what a zygote leaves behind when somebody kills it comes to us, wherever it sits
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair()
         arguments = [str(theirs.fileno()), json.dumps(to_builtins(self._options)), json.dumps(_path())]
         capture = self._options.capture_stdout
@@ -105,6 +111,7 @@ class ChildProcess:
                 start_new_session=True,
                 stdin=subprocess.DEVNULL if capture else None,
                 stdout=2,  # stdout is for results
+                env={**os.environ, descendants.MARK: self._mark},
             )
         self._control = ours
         self._control_lines = b""
@@ -143,12 +150,16 @@ class ChildProcess:
         return None
 
     def resident(self) -> int:
-        """Bytes of memory that the child occupies; 0 when unknown."""
-        try:
-            with open(f"/proc/{self.pid}/statm", "rb") as file:
-                return int(file.read().split()[1]) * _PAGE_SIZE
-        except (OSError, IndexError, ValueError):
-            return 0
+        """Bytes of memory that the child and what it started occupy; 0 when unknown."""
+        return sum(map(descendants.resident, [self.pid, *self._started()]))
+
+    def processes(self) -> int:
+        """How many processes the child has started that are still there, those that it left behind too."""
+        return len(self._started())
+
+    def _started(self) -> list[int]:
+        zygote = self._zygote.pid if self._zygote is not None else self.pid
+        return [pid for pid in descendants.below(zygote) if pid != self.pid]
 
     def kill(self) -> None:
         """End the child, its process group and its orphans; returns when they are gone."""
@@ -176,6 +187,7 @@ class ChildProcess:
                 self._zygote.wait(_PATIENCE)
             except subprocess.TimeoutExpired:
                 self._end_zygote()
+            descendants.end_orphans(self.pid, self._mark, _PATIENCE)
 
     def _end_zygote(self) -> None:
         if self._control is not None:
@@ -185,6 +197,7 @@ class ChildProcess:
             self._zygote.kill()
             self._zygote.wait(_PATIENCE)
             self._zygote = None
+            descendants.end_orphans(self.pid, self._mark, _PATIENCE)
 
     def _died(self, detail: str) -> ChildDied:
         """The reason in words, once the zygote has told it; nothing of the child is left afterwards."""

@@ -24,8 +24,10 @@ from pyspider_lite.processor.scripts import Scripts
 
 logger = logging.getLogger(__name__)
 
-#: seconds between two looks at the child's memory, while it runs
-MEMORY_INTERVAL = 0.25
+#: seconds between two looks at what the child occupies
+LOOK_INTERVAL = 0.25
+#: processes that scripts may have started and that still run
+MAX_PROCESSES = 100
 #: seconds that a page may run while others wait behind it
 SLOW = 1.0
 #: seconds of silence after which collected results are sent
@@ -222,13 +224,13 @@ class Processor:
             now = time.monotonic()
             if now >= deadline:
                 return self._kill(page, f"process killed: {limit:g} s limit", started)
-            if self._too_big(now):
-                return self._kill(page, f"process killed: {options.memory_limit >> 20} MiB memory limit", started)
+            if passed := self._passed_limit(now):
+                return self._kill(page, f"process killed: {passed}", started)
             if self._give_up():
                 raise _Drained
             if now - started >= SLOW:
                 self._give_back()
-            timeout = max(0.001, min(MEMORY_INTERVAL, deadline - now))
+            timeout = max(0.001, min(LOOK_INTERVAL, deadline - now))
 
     def _bring_script(self, question: NeedScript) -> None:
         """The database may be away: meanwhile nothing runs, so nothing is late."""
@@ -244,12 +246,16 @@ class Processor:
         for queue, pages in self._inbox.take_all().items():
             self._inbox.put(queue, give_back(self._heartbeat, self._givers[queue], queue, pages))
 
-    def _too_big(self, now: float) -> bool:
-        """Looks four times a second, however short the pages are."""
-        if not self._options.memory_limit or now < self._next_look:
-            return False
-        self._next_look = now + MEMORY_INTERVAL
-        return self._child.resident() > self._options.memory_limit
+    def _passed_limit(self, now: float) -> str | None:
+        """The limit that the child and what it started have passed. Looks four times a second, however short the pages are."""
+        if now < self._next_look:
+            return None
+        self._next_look = now + LOOK_INTERVAL
+        if 0 < self._options.memory_limit < self._child.resident():
+            return f"{self._options.memory_limit >> 20} MiB memory limit"
+        if self._child.processes() > MAX_PROCESSES:
+            return f"limit of {MAX_PROCESSES} processes"
+        return None
 
     def _kill(self, page: Page, reason: str, started: float) -> tuple[list[Report], int]:
         self._child.kill()
@@ -265,8 +271,8 @@ class Processor:
         else:
             for one in reports:
                 self._heartbeat.report(one)
-        if self._child.alive and self._too_big(time.monotonic()):
-            logger.warning("the child is replaced: it has grown over %d MiB", self._options.memory_limit >> 20)
+        if self._child.alive and (passed := self._passed_limit(time.monotonic())):
+            logger.warning("the child is replaced: it has passed the %s", passed)
             self._child.kill()
 
 

@@ -19,6 +19,8 @@ import socket
 import sys
 import traceback
 
+from pyspider_lite.processor import descendants
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: a child is the first to go when the machine runs out of memory
@@ -128,7 +130,7 @@ class Zygote:
     def _reap_orphans(self) -> None:
         """Whatever the child's descendants left behind was handed to us, their subreaper."""
         for _ in range(1000):
-            for orphan in _children():
+            for orphan in descendants.children(os.getpid()):
                 with contextlib.suppress(OSError):
                     os.kill(orphan, signal.SIGKILL)
             try:
@@ -139,14 +141,6 @@ class Zygote:
     def _tell(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self._control.sendall(line.encode() + b"\n")
-
-
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
 
 
 def main() -> None:

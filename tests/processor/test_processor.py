@@ -274,6 +274,41 @@ def test_grandchildren_die_with_the_child(fresh_rig, tmp_path):
     fresh_rig.until(lambda: all(map(gone, pids)))
 
 
+def test_what_scripts_start_counts_as_memory(fresh_rig):
+    fresh_rig.start(memory_limit=300 * 1024 * 1024)
+    hog = "import time; held = b'x' * (120 << 20); time.sleep(60)"
+    body = f"def cb(self, response):\n    for _ in range(3):\n        subprocess.Popen([sys.executable, '-c', {hog!r}], start_new_session=True)\n    time.sleep(20)"
+    assert process(fresh_rig.run(fresh_rig.page(script(body))))["exception"] == "process killed: 300 MiB memory limit"
+
+
+def test_processes_that_scripts_leave_behind_are_bounded(fresh_rig, caplog):
+    fresh_rig.start()
+    at_once = "def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(120)]\n    time.sleep(20)"
+    report = fresh_rig.run(fresh_rig.page(script(at_once)))
+    assert process(report)["exception"] == "process killed: limit of 100 processes"
+    in_turn = script("def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(60)]")
+    assert all(fresh_rig.run(fresh_rig.page(in_turn)).ok for _ in range(2))
+    # what the first two left behind is looked for after a page, four times a second
+    fresh_rig.until(
+        lambda: fresh_rig.run(fresh_rig.page(OK, "quiet")).ok and "passed the limit of 100 processes" in caplog.text
+    )
+
+
+def test_a_script_that_kills_the_zygote_leaves_no_process_behind(fresh_rig, tmp_path):
+    fresh_rig.start()
+    body = f"""
+        def cb(self, response):
+            pid = subprocess.Popen(["sleep", "100"], start_new_session=True).pid
+            open({str(tmp_path / "pid")!r}, "w").write(str(pid))
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+    """
+    fresh_rig.run(fresh_rig.page(script(body)))
+    assert fresh_rig.run(fresh_rig.page(OK, "quiet")).ok
+    pid = int((tmp_path / "pid").read_text())
+    fresh_rig.until(lambda: gone(pid))
+
+
 def test_a_flood_of_prints_is_bounded(fresh_rig):
     fresh_rig.start(log_limit=2000)
     body = "def cb(self, response):\n    for i in range(200_000):\n        print('line', i, 'x' * 200)\n    sys.stdout.buffer.write(b'end \\xff')"
