@@ -5,16 +5,15 @@ Besides speed it says what the suite costs when all is done and nothing is left 
 
 import contextlib
 import json
-import signal
 import sqlite3
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspider_lite import assembly, bootstrap, configuration
-from pyspider_lite.bench import processes, site
+from pyspider_lite.bench import crawl, processes, site
+from pyspider_lite.bench.suite import ALL, Suite
 from pyspider_lite.models import Project, ProjectStatus
 
 #: pages of each project
@@ -79,39 +78,33 @@ def problems(folder: Path, count: int, served: site.Site) -> str:
 
 
 def measure(
-    folder: Path, served: site.Site, count: int, script: str, start: Callable[[], "subprocess.Popen[bytes]"]
+    folder: Path, served: site.Site, count: int, handler: str, *, processors: int, verbose: bool
 ) -> dict[str, Any]:
-    """Enter the projects, start the suite, wait until all are finished, then look at it doing nothing."""
+    """Enter the projects, start `all`, wait until all are finished, then look at it doing nothing."""
     data = folder / "data"
-    enter(data, count, script)
+    enter(data, count, crawl.script(handler, served))
     began = time.monotonic()
-    suite = start()
-    try:
+    with Suite(folder, ALL, processors=processors, verbose=verbose) as suite:
         figures = _watch(data, served, suite, count, began)
-    finally:
-        suite.send_signal(signal.SIGTERM)
         stopping = time.monotonic()
-        try:
-            suite.wait(40)
-        except subprocess.TimeoutExpired:
-            suite.kill()
-    figures["stop_s"] = round(time.monotonic() - stopping, 2)
+        suite.stop()
+        figures["stop_s"] = round(time.monotonic() - stopping, 2)
     figures["problems"] = problems(data, count, served)
     figures["requests"] = served.requests.total()
     return figures
 
 
-def _watch(data: Path, served: site.Site, suite: "subprocess.Popen[bytes]", count: int, began: float) -> dict[str, Any]:
-    while not served.requests and suite.poll() is None:
+def _watch(data: Path, served: site.Site, suite: Suite, count: int, began: float) -> dict[str, Any]:
+    while not served.requests and suite.runs:
         time.sleep(0.005)
     first = changed = time.monotonic()
     pages = 0
-    while finished(data) < count and time.monotonic() - changed < _STANDSTILL and suite.poll() is None:
+    while finished(data) < count and time.monotonic() - changed < _STANDSTILL and suite.runs:
         time.sleep(0.1)
         if (now := served.requests.total()) != pages:
             pages, changed = now, time.monotonic()
     wall = time.monotonic() - first
-    tree = processes.tree(suite.pid)
+    tree = suite.pids()
     crawled = {pid: processes.cpu(pid) for pid in tree}
     # what the last reports leave to do
     time.sleep(2.0)

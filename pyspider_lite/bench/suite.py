@@ -1,0 +1,147 @@
+"""The suite as the benchmarks start it: `all` with what it brings along, or each daemon as a command of its own on real servers."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from pyspider_lite import assembly, configuration
+from pyspider_lite.bench import processes, servers
+from pyspider_lite.database.base import ResultDB
+from pyspider_lite.errors import DatabaseError
+
+#: seconds for SIGTERM to end the suite
+_DRAIN = 45.0
+_RPC_ANYWHERE = {"scheduler": {"xmlrpc_port": 0}, "fetcher": {"xmlrpc_port": 0}}
+
+
+class Plan(NamedTuple):
+    """Where a suite keeps its queues and rows; "" for what `all` brings along."""
+
+    broker: type[servers.Redis] | type[servers.RabbitMq] | None = None
+    database: type[servers.MariaDb] | type[servers.PostgreSql] | None = None
+
+    @property
+    def name(self) -> str:
+        """As figures show it."""
+        if self.broker is None or self.database is None:
+            return "all"
+        return f"{self.broker.name}+{self.database.name}"
+
+
+ALL = Plan()
+CLUSTERS = (Plan(servers.Redis, servers.MariaDb), Plan(servers.RabbitMq, servers.PostgreSql))
+
+
+class Suite:
+    """Daemons that crawl together, between `__enter__` and `__exit__`; with the servers that they need."""
+
+    def __init__(self, folder: Path, plan: Plan, *, processors: int, verbose: bool) -> None:
+        self._plan = plan
+        self._processors = processors
+        self._verbose = verbose
+        self._stack = contextlib.ExitStack()
+        self.folder = folder
+        self.servers: list[servers.Server] = []
+        self.roots: list[subprocess.Popen[bytes]] = []
+        self._resultdb: ResultDB | None = None
+
+    def __enter__(self) -> "Suite":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._config = self._write_config()
+            self._log = self._stack.enter_context(open(self.folder / "log.txt", "wb"))
+            for role in self._roles():
+                self.roots.append(self._popen(role))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._stack.close()
+
+    def stop(self) -> None:
+        """End the daemons; what they stored can still be read."""
+        for root in self.roots:
+            root.terminate()
+        end = time.monotonic() + _DRAIN
+        for root in self.roots:
+            try:
+                root.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                root.kill()
+                root.wait()
+        self.roots.clear()
+
+    def command(self, *words: str) -> None:
+        """Run a command of ours to its end."""
+        subprocess.run(self._words(*words), check=True, stdout=self._log, stderr=self._log)
+
+    @property
+    def runs(self) -> bool:
+        """None of the daemons has ended."""
+        return all(root.poll() is None for root in self.roots)
+
+    def pids(self) -> list[int]:
+        """All processes of ours."""
+        return [pid for root in self.roots for pid in processes.tree(root.pid)]
+
+    def server_cpu(self) -> dict[str, float]:
+        """Seconds of CPU that each server has used."""
+        return {
+            server.name: sum(map(processes.cpu, processes.tree(server.process.pid)))
+            for server in self.servers
+            if server.process is not None
+        }
+
+    def count(self, project: str) -> int:
+        """How many results are stored."""
+        try:
+            return self._results().count(project)
+        except DatabaseError:
+            return 0
+
+    def rows(self, project: str) -> list[tuple[str, Any]]:
+        """URL and value of each result."""
+        return [(row.url, json.loads(row.result)) for row in self._results().select(project)]
+
+    def _results(self) -> ResultDB:
+        if self._resultdb is None:
+            settings = configuration.load(str(self._config), {}, {}).settings
+            self._resultdb = self._stack.enter_context(contextlib.closing(assembly.connect_resultdb(settings)))
+        return self._resultdb
+
+    def _roles(self) -> Sequence[str]:
+        if self._plan is ALL:
+            return ["all"]
+        return ["scheduler", "result_worker", "fetcher", *["processor"] * self._processors]
+
+    def _write_config(self) -> Path:
+        config: dict[str, Any] = {"data_path": str(self.folder / "data"), **_RPC_ANYWHERE}
+        if self._plan is ALL:
+            config["all"] = {"fetcher_num": 1, "processor_num": self._processors, "result_worker_num": 1}
+        else:
+            assert self._plan.broker is not None and self._plan.database is not None
+            broker, database = self._plan.broker(), self._plan.database()
+            for server in (broker, database):
+                self.servers.append(self._stack.enter_context(server))
+            config["message_queue"] = broker.url
+            config |= {kind: database.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
+        path = self.folder / "config.json"
+        path.write_text(json.dumps(config))
+        return path
+
+    def _words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "pyspider_lite", "-c", str(self._config), *words]
+
+    def _popen(self, *words: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(self._words(*words), stderr=None if self._verbose else self._log, stdout=self._log)
