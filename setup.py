@@ -36,8 +36,9 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["pyspider_lite", "pyspider_lite.*"]),
-    package_data={"pyspider_lite": ["py.typed"]},
+    package_data={"pyspider_lite": ["py.typed", "compat/logging.conf"]},
     install_requires=[
+        "amqp>=5.2",
         "brotli>=1.1",
         "certifi>=2024.2.2",
         "charset-normalizer>=3.3",
@@ -46,6 +47,7 @@ setup(
         "kombu>=5.4",
         "lxml>=5.2",
         "msgspec>=0.19",
+        "parsel>=1.9",
         "prometheus-client>=0.21",
         "protego>=0.3.1",
         "pycurl>=7.45.4",
@@ -55,6 +57,7 @@ setup(
         "requests>=2.32",
         "SQLAlchemy>=2.0.30",
         "supervisor>=4.2.5",
+        "webencodings>=0.5.1",
         "zstandard>=0.23",
     ],
     extras_require={

@@ -12,12 +12,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pyspider_lite import message_queue, settings
+from pyspider_lite import message_queue, old_names, orders, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError
+from pyspider_lite.health import Subject
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.models import QueueName, Role
+from pyspider_lite.readings import Watched
 from pyspider_lite.settings import Settings
 
 #: names of pyspider's own classes, which old configurations spell out (behaviour C39, C49, C50, C52): ours are meant
@@ -33,7 +35,7 @@ _OURS = frozenset(
 )
 
 
-class Runnable(Protocol):
+class Runnable(Watched, Protocol):
     """What every role is."""
 
     def run(self) -> None:
@@ -52,6 +54,17 @@ class Part(NamedTuple):
     #: to be started before the role and stopped after it; None for the scheduler, which hears those of the others
     heartbeat: Heartbeat | None = None
     rpc_functions: Mapping[str, Callable[..., Any]] = {}
+    #: of the scheduler, which has no heartbeat
+    worker: str = ""
+    #: more for /readyz
+    describe: Callable[[], Mapping[str, Any]] = dict
+
+    def subject(self, role: Role, stopping: Callable[[], bool]) -> Subject:
+        """Whose health it is; ``stopping()``: a signal came."""
+        heartbeat = self.heartbeat
+        if heartbeat is None:
+            return Subject(str(role), self.worker, self.role, stopping, self.describe)
+        return Subject(str(role), heartbeat.info.worker, self.role, stopping, heartbeat.describe, heartbeat.readings)
 
 
 #: seconds that `one` waits at most before it tries a task again
@@ -68,12 +81,14 @@ class Assembly:
         stack: contextlib.ExitStack,
         *,
         rpc_url: str = "",
+        health_url: str = "",
         scripts: Sequence[str] = (),
         prints: bool = False,
     ) -> None:
         self._options = options
         self._stack = stack
         self._rpc_url = rpc_url
+        self._health_url = health_url
         self._scripts = scripts
         self._prints = prints
         #: called in the scheduler's thread whenever all projects are finished
@@ -96,6 +111,7 @@ class Assembly:
 
         section = self._options.scheduler
         chosen = {name: getattr(section, name) for name in Options.__struct_fields__ if hasattr(section, name)}
+        info = self._info(Role.SCHEDULER, 0)
         daemon = SchedulerDaemon(
             taskdb=self._taskdb(),
             projectdb=self._projectdb(),
@@ -111,8 +127,11 @@ class Assembly:
             rpc=lambda: self._rpc_url,
             on_idle=self.on_idle,
             scheduler_cls=load_class(section.scheduler_cls, lambda: Scheduler, "scheduler-cls"),
+            info=info,
+            orders=self._orders(info),
         )
-        return Part(daemon, rpc_functions=Remote(daemon).functions())
+        remote = Remote(daemon, functools.partial(connect_taskdb, self._options))
+        return Part(daemon, rpc_functions=remote.functions(), worker=info.worker, describe=daemon.describe)
 
     def _fetcher(self) -> Part:
         from pyspider_lite.fetcher.fetch import Fetch
@@ -148,6 +167,7 @@ class Assembly:
             poolsize=section.poolsize,
             drain_timeout=self._options.drain_timeout,
         )
+        heartbeat.obey(fetcher)
         return Part(fetcher, heartbeat, Remote(fetcher).functions())
 
     def _processor(self) -> Part:
@@ -169,6 +189,7 @@ class Assembly:
                 capture_stdout=not self._scripts,  # behaviour C95
             ),
         )
+        heartbeat.obey(processor)
         return Part(processor, heartbeat)
 
     def _result_worker(self) -> Part:
@@ -183,11 +204,19 @@ class Assembly:
         )
         worker = chosen(self._resultdb(), connect)
         worker.attach(heartbeat=heartbeat, drain_timeout=self._options.drain_timeout)
+        heartbeat.obey(worker)
         return Part(worker, heartbeat)
 
     def _heartbeat(self, role: Role, pool_size: int) -> Heartbeat:
-        info = WorkerInfo.make(role, pool_size, self._options.digest, self._rpc_url)
-        return Heartbeat(info, connector(self._options, QueueName.STATUS))
+        info = self._info(role, pool_size)
+        return Heartbeat(info, connector(self._options, QueueName.STATUS), orders=self._orders(info))
+
+    def _info(self, role: Role, pool_size: int) -> WorkerInfo:
+        return WorkerInfo.make(role, pool_size, self._options.digest, self._rpc_url, self._health_url)
+
+    def _orders(self, info: WorkerInfo) -> Callable[[], MessageQueue] | None:
+        """Opens the queue of the orders to a worker; nobody orders the threads of `one`."""
+        return None if self._scripts else functools.partial(connect_orders, self._options, info.worker)
 
     def _taskdb(self) -> TaskDB:
         found = self._stack.enter_context(contextlib.closing(connect_taskdb(self._options)))
@@ -252,11 +281,18 @@ def connector(options: Settings, name: QueueName, late_ack: bool = False) -> Cal
     )
 
 
+def connect_orders(options: Settings, worker: str) -> MessageQueue:
+    """The queue of the orders to a worker, for one thread."""
+    name = orders.queue_name(worker)
+    return message_queue.connect(options.queue_url, name, prefix=options.queue_prefix, expires=orders.MAX_AGE)
+
+
 def load_class(name: str, default: Callable[[], type[Any]], option: str) -> type[Any]:
     """The class that an option names as module.Class (behaviour C77), or ours."""
     if not name or name in _OURS:
         return default()
     module_name, _, class_name = name.rpartition(".")
+    old_names.install()
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except Exception as error:  # a user's module may raise anything

@@ -8,26 +8,33 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from urllib.parse import urlsplit
 
 from pyspider_lite import assembly, exit_codes, log, message_queue, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.health import HealthServer, open_port
 from pyspider_lite.models import Control, ControlKind, NewTask, Project, QueueName, Role
 from pyspider_lite.rpc import RpcServer
+from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+#: seconds beyond drain-timeout within which a daemon is gone after SIGTERM, whatever it waits for
+STOP_GRACE = 5.0
 
 # --- running ------------------------------------------------------------------------------------------------------------
 
 
 def run_role(role: Role, options: Settings, *, index: int = 0, on_ready: Callable[[], None] | None = None) -> int:
     """Build and run one daemon until a signal ends it: the exit code. ``index`` counts daemons of one role on this machine:
-    those after the first do not insist on the port that the settings name."""
+    their ports follow each other."""
     if options.add_sys_path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # behaviour C5
     make_data_path(options)
@@ -35,10 +42,17 @@ def run_role(role: Role, options: Settings, *, index: int = 0, on_ready: Callabl
         rpc = _rpc_server(role, options, index)
         if rpc is not None:
             stack.callback(rpc.stop)
-        part = assembly.Assembly(options, stack, rpc_url=rpc.url if rpc else "").build(role)
-        received = stack.enter_context(stop_on_signals(part.role.stop))
+        health = _health_server(options, stack)
+        builder = assembly.Assembly(
+            options, stack, rpc_url=rpc.url if rpc else "", health_url=health.url if health else ""
+        )
+        part = builder.build(role)
+        received = stack.enter_context(stop_on_signals(part.role.stop, options.drain_timeout + STOP_GRACE))
         if rpc is not None:
             rpc.serve(part.rpc_functions)
+        if health is not None:
+            health.serve(part.subject(role, lambda: bool(received)))
+            logger.info("health, readiness and metrics: %s", health.url)
         logger.info("%s starting, pid %d", role, os.getpid())
         if on_ready is not None:
             on_ready()
@@ -53,26 +67,37 @@ def run_part(part: assembly.Part) -> None:
         part.heartbeat.start()
     part.role.run()
     if part.heartbeat is not None:
-        part.heartbeat.stop(timeout=5.0)
+        # nothing is left to be said to a broker that is away
+        away = part.heartbeat.waiting_since is not None and not part.heartbeat.load
+        part.heartbeat.stop(timeout=0.5 if away else 5.0)
 
 
 @contextlib.contextmanager
-def stop_on_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT call ``stop``; the second one ends the process at once. Gives the list of signals received."""
+def stop_on_signals(stop: Callable[[], None], limit: float = 0.0) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT call ``stop``; the second one ends the process at once, and so do ``limit`` seconds after the first one
+    (0: none), for a server that does not answer may hold up any thread. Gives the list of signals received."""
     received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if len(received) > 1:
             os._exit(exit_codes.of_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, limit)
         stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    def overdue(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"not over at the end of drain-timeout: ending at once\n")
+        os._exit(exit_codes.of_signal(received[0]))
+
+    handlers = {signal.SIGTERM: handle, signal.SIGINT: handle} | ({signal.SIGALRM: overdue} if limit else {})
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if limit:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def set_up_logging(options: Settings) -> None:
@@ -105,8 +130,18 @@ def check_queue(options: Settings, *, served: bool = False) -> None:
         )
 
 
+def _health_server(options: Settings, stack: contextlib.ExitStack) -> HealthServer | None:
+    """The port of /healthz, /readyz and /metrics, if one is wanted."""
+    if options.health_port is None:
+        return None
+    server = open_port(options.health_host, options.health_port)
+    if server is not None:
+        stack.callback(server.stop)
+    return server
+
+
 def _rpc_server(role: Role, options: Settings, index: int) -> RpcServer | None:
-    """The port of a role that has one."""
+    """The port of a role that has one. No trouble with it stops a worker: it is logged."""
     section: settings.Scheduler | settings.Fetcher
     if role == Role.SCHEDULER:
         section, default = options.scheduler, settings.SCHEDULER_PORT
@@ -116,13 +151,38 @@ def _rpc_server(role: Role, options: Settings, index: int) -> RpcServer | None:
         return None
     if section.no_xmlrpc:
         return None
-    return RpcServer(
-        section.xmlrpc_host,
-        default if section.xmlrpc_port is None else section.xmlrpc_port,
-        explicit=section.xmlrpc_port is not None and index == 0,
-        username=options.rpc_username,
-        password=options.rpc_password,
-    )
+    port = default if section.xmlrpc_port is None else section.xmlrpc_port
+    # fetchers of one machine share a configuration: each begins at a port of its own
+    port = port and min(port + index, 65535)
+    # a scheduler can be spoken to at least on its own machine
+    hosts = [section.xmlrpc_host] + (["127.0.0.1"] if role == Role.SCHEDULER else [])
+    for host, instead in zip(hosts, [*hosts[1:], ""], strict=True):
+        try:
+            return RpcServer(host, port, secret=options.rpc_secret)
+        except (ConfigError, RefusedToStart) as error:
+            outcome = f"XML-RPC listens on {instead} instead" if instead else f"the {role} works without XML-RPC"
+            logger.warning("%s; %s", error, outcome)
+    return None
+
+
+def scheduler_rpc(options: Settings) -> str:
+    """URL of the XML-RPC of the scheduler that leads: as set, else as the taskdb has it (behaviour C94). Raises RefusedToStart if none
+    leads, ConfigError if it cannot be reached from here."""
+    if options.scheduler_rpc:
+        return options.scheduler_rpc
+    with open_taskdb(options) as taskdb:
+        leader, now = taskdb.leader(), taskdb.time()
+    if leader is None or leader.until < now:
+        raise RefusedToStart("no scheduler leads now: start one, or set scheduler-rpc")
+    if not leader.rpc:
+        raise ConfigError(f"the scheduler that leads, {leader.holder}, runs without XML-RPC")
+    host = leader.holder.partition(":")[0]
+    if is_loopback(urlsplit(leader.rpc).hostname or "") and host != socket.gethostname():
+        raise ConfigError(
+            f"the scheduler that leads listens for XML-RPC on its own machine, {host}, only: "
+            "run this there, or set xmlrpc-host and rpc-secret there"
+        )
+    return leader.rpc
 
 
 # --- databases ----------------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.settings import SECTIONS, Option, Settings, default_database, options
+from pyspider_lite.settings import SCHEDULER_PORT, SECTIONS, Option, Settings, default_database, options
 
+_UNKNOWN = "unknown key"
 _ALWAYS_ON = "the XML-RPC server is on unless no-xmlrpc is set"
 _NO_BROWSER = "pages are not rendered by a browser yet"
 _NO_WEBUI = "there is no web UI yet"
@@ -29,7 +30,7 @@ RETIRED = {
     "webui": _NO_WEBUI,
     "bench": "there is no bench command",
     "one": "one has no options in the file",
-    "send_message": "there is no send_message command yet",
+    "send_message": "set scheduler-rpc outside of it",
     "scheduler.xmlrpc": _ALWAYS_ON,
     "scheduler.threads": "the scheduler works in batches instead of threads",
     "scheduler.loop_limit": "how much the scheduler takes in one round is bounded by itself",
@@ -47,9 +48,19 @@ class Loaded(NamedTuple):
     settings: Settings
     warnings: list[str]
 
+    @property
+    def unknown(self) -> list[str]:
+        """Those of the warnings that are about keys we do not know."""
+        return [warning for warning in self.warnings if _UNKNOWN in warning]
 
-def load(file: str | None, overrides: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
-    """The settings of ``file`` (a config.json or None) under ``overrides``, which has the shape of a config.json."""
+
+def load(
+    file: str | None, overrides: Mapping[str, Any], environ: Mapping[str, str], problems: list[str] | None = None
+) -> Loaded:
+    """The settings of ``file`` (a config.json or None) under ``overrides``, which has the shape of a config.json.
+
+    Raises ConfigError for the first value that is of no use; with ``problems`` such values are put there and left at their default.
+    """
     warnings: list[str] = []
     config = _flatten(_underscored(_read(file)), file or "", warnings)
     given = _flatten(_underscored(overrides), "command line", warnings)
@@ -57,11 +68,18 @@ def load(file: str | None, overrides: Mapping[str, Any], environ: Mapping[str, s
     for section in SECTIONS:
         target = getattr(settings, section) if section else settings
         for one in options(section):
-            found = _find(one, given, config, file or "", environ)
+            try:
+                found = _find(one, given, config, file or "", environ)
+            except ConfigError as error:
+                if problems is None:
+                    raise
+                problems.append(str(error))
+                continue
             if found is not None:
                 setattr(target, one.name, found)
     if not settings.message_queue:
         settings.message_queue = _alias(given, config, warnings) or _linked_queue(environ)
+    settings.scheduler_rpc = settings.scheduler_rpc or _linked_scheduler(environ)
     _default_databases(settings, environ)
     return Loaded(settings, warnings)
 
@@ -129,13 +147,13 @@ def _flatten(config: Mapping[str, Any], source: str, warnings: list[str]) -> dic
 
 def _unknown(path: str, known: set[str], source: str) -> str:
     section, _, name = path.rpartition(".")
-    same_section = {other for other in known if other.rpartition(".")[0] == section}
+    same_section = {other for other in known | (set(SECTIONS) - {""}) if other.rpartition(".")[0] == section}
     near = difflib.get_close_matches(path, same_section, 1, 0.7) or [
         other for other in sorted(known) if other.rpartition(".")[2] == name
     ]
     near = near or difflib.get_close_matches(path, sorted(known | (set(SECTIONS) - {""})), 1, 0.7)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{source}: unknown key {path} is ignored{hint}"
+    return f"{source}: {_UNKNOWN} {path} is ignored{hint}"
 
 
 def _find(one: Option, given: dict[str, Any], config: dict[str, Any], file: str, environ: Mapping[str, str]) -> Any:
@@ -204,6 +222,13 @@ def _linked_queue(environ: Mapping[str, str]) -> str:
         return ""
     host, port = (environ.get(f"RABBITMQ_PORT_5672_TCP_{part}", "") for part in ("ADDR", "PORT"))
     return f"amqp://guest:guest@{host}:{port}/%2F" if host and port else ""
+
+
+def _linked_scheduler(environ: Mapping[str, str]) -> str:
+    """A linked scheduler container (behaviour C86)."""
+    host = environ.get("SCHEDULER_PORT_23333_TCP_ADDR", "")
+    port = environ.get("SCHEDULER_PORT_23333_TCP_PORT", "") or SCHEDULER_PORT
+    return f"http://{host}:{port}/" if host else ""
 
 
 def _default_databases(settings: Settings, environ: Mapping[str, str]) -> None:

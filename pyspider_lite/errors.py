@@ -52,6 +52,11 @@ class MessageTooLarge(QueueError):
 class DatabaseError(PyspiderLiteError):
     """The database cannot be reached."""
 
+    def __init__(self, message: str | None = None, where: str = "the database") -> None:
+        super().__init__(message)
+        #: the database's URL without its password, where it is known
+        self.where = where
+
 
 class DataError(DatabaseError):
     """The value cannot be stored in the database."""

@@ -6,6 +6,8 @@ from pyspider_lite.errors import ConfigError, DatabaseError, PyspiderLiteError, 
 DONE = 0
 #: `one`: some tasks failed
 TASKS_FAILED = 1
+#: `cluster list`: something is missing or does not answer
+INCOMPLETE = 1
 #: bad usage or configuration; trying again does not help
 BAD_CONFIG = 2
 #: something was in the way: a port, a file, a peer, a database; trying again may help

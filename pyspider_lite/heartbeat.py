@@ -13,16 +13,31 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 import pyspider_lite
-from pyspider_lite import codec
+from pyspider_lite import codec, outages
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.freeze_watch import FreezeWatch
 from pyspider_lite.message_queue.connection import Connect, Connection
-from pyspider_lite.models import Beat, Broken, Claim, Handover, Release, Report, RunKey, StatusBatch, StatusItem
+from pyspider_lite.models import (
+    Beat,
+    Broken,
+    Claim,
+    Handover,
+    OrderKind,
+    Release,
+    Report,
+    RunKey,
+    StatusBatch,
+    StatusItem,
+)
+from pyspider_lite.orders import Ordered, OrderWatch, actions_of
+from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +67,13 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     pool_size: int = 1
     #: address of its XML-RPC server, "" if it has none
     rpc: str = ""
+    #: address of its health port, "" if it has none
+    health: str = ""
 
     @classmethod
-    def make(cls, role: str, pool_size: int, config_hash: str = "", rpc: str = "") -> "WorkerInfo":
+    def make(
+        cls, role: str, pool_size: int, config_hash: str = "", rpc: str = "", health: str = ""
+    ) -> "WorkerInfo":
         """This process in this role."""
         host, pid = socket.gethostname(), os.getpid()
         return cls(
@@ -66,7 +85,12 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
             config_hash=config_hash,
             pool_size=pool_size,
             rpc=rpc,
+            health=health,
         )
+
+    def beat(self, **said: Any) -> Beat:
+        """A beat of this worker; ``said`` is the rest of it."""
+        return Beat(**{**msgspec.structs.asdict(self), **said})
 
 
 class _PackedBatch(Struct, frozen=True, tag="status"):
@@ -81,8 +105,13 @@ class Heartbeat:
     They are cheap, and block only when some thousands of items wait because the queue is away: that holds the worker back.
     """
 
-    def __init__(self, info: WorkerInfo, connect: Connect, interval: float = 2.0) -> None:
+    def __init__(
+        self, info: WorkerInfo, connect: Connect, interval: float = 2.0, *, orders: Connect | None = None
+    ) -> None:
         self.info = info
+        self._orders = orders
+        self._order_watch: OrderWatch | None = None
+        self._state = ""
         self._interval = interval
         self._connection = Connection(connect, "status_queue")
         self._changed = threading.Condition()
@@ -105,10 +134,25 @@ class Heartbeat:
         """The first beat goes out at once."""
         self._sender.start()
         self._watch.start()
+        if self._order_watch is not None:
+            self._order_watch.start()
+
+    def obey(self, role: Ordered) -> None:
+        """Have ``role`` follow the orders that come to this worker; to be called before `start`."""
+        if self._orders is not None:
+            actions = actions_of(role)
+            actions[OrderKind.STOP] = partial(self._stop_role, role)
+            self._order_watch = OrderWatch(self._orders, actions)
+
+    def _stop_role(self, role: Ordered) -> None:
+        self.set_state("stopping")
+        role.stop()
 
     def stop(self, timeout: float) -> bool:
         """Send what waits, then the last beat, which says that this worker leaves; True if all went out in time."""
         self._watch.stop()
+        if self._order_watch is not None:
+            self._order_watch.stop()
         with self._changed:
             self._stopping = True
             self._connection.end(timeout)
@@ -124,6 +168,24 @@ class Heartbeat:
     def waiting_since(self) -> float | None:
         """Unix time since which status_queue cannot be reached; None when it can."""
         return self._connection.waiting_since
+
+    @property
+    def state(self) -> str:
+        """As in beats."""
+        return "drained" if self._state == "draining" and not self._batch_of else self._state
+
+    def describe(self) -> dict[str, str]:
+        """For /readyz."""
+        return {"state": self.state} if self._state else {}
+
+    def readings(self) -> list[Reading]:
+        """For /metrics."""
+        return [
+            Reading("in_hand", "Runs that this worker holds", {"": len(self._batch_of)}),
+            Reading("pool_size", "Runs that it can hold at once", {"": self.info.pool_size}),
+            Reading("done", "Runs that it finished or handed on", {"": self._progress}, counter=True),
+            Reading("unsent", "Status items that wait for the broker", {"": len(self._items)}),
+        ]
 
     # --- runs ---
 
@@ -189,6 +251,13 @@ class Heartbeat:
         """How many tasks can be in hand at once; said with the next beat."""
         self.info = msgspec.structs.replace(self.info, pool_size=pool_size)
 
+    def set_state(self, state: str) -> None:
+        """"" for at work, "paused", "draining" or "stopping"; said at once. Draining is shown as drained when nothing is in hand."""
+        with self._changed:
+            self._state = state
+            self._next_beat = 0.0
+            self._changed.notify_all()
+
     def set_rpc(self, url: str) -> None:
         """Where the XML-RPC server of this process listens; said with the next beat."""
         self.info = msgspec.structs.replace(self.info, rpc=url)
@@ -231,21 +300,14 @@ class Heartbeat:
             del self._batches[batch]
 
     def _beat(self, leaving: bool = False) -> bytes:
-        info = self.info
         return codec.pack(
-            Beat(
-                worker=info.worker,
-                role=info.role,
-                host=info.host,
-                pid=info.pid,
-                version=info.version,
-                config_hash=info.config_hash,
-                pool_size=info.pool_size,
+            self.info.beat(
                 load=0 if leaving else len(self._batch_of),
                 progress=self._progress,
                 holds={} if leaving else {batch: list(runs) for batch, runs in self._batches.items()},
                 running=None if leaving else self._running,
-                rpc=info.rpc,
+                state=self.state,
+                waiting=outages.waiting(),
                 leaving=leaving,
             )
         )

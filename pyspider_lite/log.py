@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TextIO
 
+from pyspider_lite import old_names
 from pyspider_lite.errors import ConfigError
 
 #: user:password@ of a URL; host:8080/@name is none. A password may hold any character, the last @ ends it.
@@ -62,6 +63,7 @@ def setup(config_file: str = "", *, debug: bool = False, quiet: bool = False, st
     """Log to stderr: INFO and above; with ``debug`` everything, with ``quiet`` from WARNING. ``config_file`` is an ini of
     logging.config.fileConfig that decides instead (behaviour C6); raises ConfigError if it is not usable."""
     if config_file:
+        old_names.install()  # pyspider.libs.log.LogFormatter
         try:
             logging.config.fileConfig(config_file, disable_existing_loggers=False)
         except Exception as error:  # fileConfig raises whatever its classes do
@@ -74,4 +76,6 @@ def setup(config_file: str = "", *, debug: bool = False, quiet: bool = False, st
     root.setLevel(logging.WARNING if quiet else logging.DEBUG if debug else logging.INFO)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)
+    # a connection that is lost cannot be rolled back either: whoever used it says so
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.DEBUG if debug else logging.CRITICAL)
     logging.captureWarnings(True)

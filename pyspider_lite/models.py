@@ -278,7 +278,8 @@ class FetchResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     traceback: str | None = None
     js_script_result: Any = None
-    #: dns connect tls timeout too-large truncated redirects protocol proxy robots invalid-url refused-address, or None
+    #: dns connect tls timeout too-large truncated redirects protocol proxy robots invalid-url refused-address
+    #: browser (wanted, and there is none: without ``error``), or None
     error_kind: str | None = None
     #: seconds from the start to the end of each phase: dns connect tls first_byte total
     timings: dict[str, float] = {}
@@ -371,7 +372,7 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     rpc: str = ""
     #: address of its health port, "" if it has none
     health: str = ""
-    #: "" for at work, else "paused", "draining" or "drained" (somebody ordered it)
+    #: "" for at work, else "paused", "draining", "drained" or "stopping" (somebody ordered it); a scheduler: "leading" or "standing by"
     state: str = ""
     #: what it cannot reach now, and since when (Unix time)
     waiting: dict[str, float] = {}
@@ -387,6 +388,28 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     seen: float
     #: tasks finished a second, over the last minute
     rate: float = 0.0
+
+
+class OrderKind(StrEnum):
+    """What a worker may be ordered to do (`cluster pause|resume|drain|stop`)."""
+
+    #: take nothing new, finish what is in hand
+    PAUSE = "pause"
+    #: likewise, and give back what was not started
+    DRAIN = "drain"
+    #: the end of both
+    RESUME = "resume"
+    #: as SIGTERM, but with exit code 0
+    STOP = "stop"
+
+
+class Order(Struct, frozen=True, kw_only=True, tag="order"):
+    """The queue ``orders.WORKER`` of one worker. ``order`` is an OrderKind; a worker ignores one that it does not know."""
+
+    id: str
+    order: str
+    #: Unix time at which it was given
+    time: float
 
 
 class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="claim"):

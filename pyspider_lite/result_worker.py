@@ -23,6 +23,8 @@ from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat import Heartbeat
 from pyspider_lite.models import Item, QueueName, Report, ResultBatch, TaskResult
+from pyspider_lite.outages import Waiter
+from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +54,14 @@ class ResultWorker:
         self._heartbeat: Heartbeat | None = None
         self._drain_timeout = 30.0
         self._stop_at: float | None = None
+        self._held = False
         self._changed = threading.Condition()
         self._batches: deque[list[Report]] = deque()
         #: the report and the item that `on_result` is being called for
         self._current: tuple[_Work, Item] | None = None
+        self._waiter = Waiter()
+        #: time.monotonic() of the loop's last turn
+        self.stepped = time.monotonic()
 
     def attach(
         self, *, heartbeat: Heartbeat, connect_in: Connect | None = None, drain_timeout: float = 30.0
@@ -106,6 +112,30 @@ class ResultWorker:
         """`stop`, as pyspider called it."""
         self.stop()
 
+    def pause(self) -> None:
+        """Take no more results until `resume`; those in hand are stored."""
+        self._order("paused")
+
+    def drain(self) -> None:
+        """The same: results are not given back, their pages would have to be fetched again."""
+        self._order("draining")
+
+    def resume(self) -> None:
+        """Take results again."""
+        self._order("")
+
+    def _order(self, state: str) -> None:
+        assert self._heartbeat is not None, "attach() first"
+        self._heartbeat.set_state(state)
+        with self._changed:
+            self._held = bool(state)
+            self._changed.notify_all()
+
+    def readings(self) -> list[Reading]:
+        """For /metrics."""
+        waiting = sum(len(batch) for batch in list(self._batches))
+        return [Reading("results_waiting", "Reports whose results are not stored yet", {"": waiting})]
+
     def run(self) -> None:
         """Work until `stop`; what goes wrong in here is logged and survived."""
         assert self.inqueue is not None and self._heartbeat is not None, "attach() first"
@@ -117,6 +147,7 @@ class ResultWorker:
             room=self._room,
             name=QueueName.RESULTS,
         )
+        self._reach()
         consumer.start()
         try:
             while self._stop_at is None:
@@ -130,8 +161,27 @@ class ResultWorker:
             while self.step(0.0):
                 pass
 
+    def _reach(self) -> None:
+        """Wait for the database before taking results for it. A subclass may have another place for them."""
+        if self.resultdb is None or not _stores(self):
+            return
+        backoff = Backoff()
+        while self._stop_at is None:
+            self.stepped = time.monotonic()
+            try:
+                self.resultdb.projects()
+            except DatabaseError as error:
+                self._waiter.away(error)
+                until = time.monotonic() + backoff.next()
+                while self._stop_at is None and time.monotonic() < until:
+                    time.sleep(_PATIENCE)
+            else:
+                self._waiter.back()
+                return
+
     def step(self, timeout: float) -> int:
         """Store what waits, at most so many reports that they fit a transaction; returns how many there were."""
+        self.stepped = time.monotonic()
         reports = self._take(timeout)
         if reports:
             try:
@@ -153,7 +203,10 @@ class ResultWorker:
 
     def _room(self, seconds: float) -> bool:
         with self._changed:
-            return self._stop_at is None and self._changed.wait_for(lambda: len(self._batches) < _BATCHES, seconds)
+            return self._stop_at is None and self._changed.wait_for(self._has_room, seconds)
+
+    def _has_room(self) -> bool:
+        return not self._held and len(self._batches) < _BATCHES
 
     def _take(self, timeout: float) -> list[Report]:
         with self._changed:
@@ -167,8 +220,7 @@ class ResultWorker:
     # --- one batch ------------------------------------------------------------------------------------------------------
 
     def _process(self, reports: Sequence[Report]) -> None:
-        simple = type(self).on_result is ResultWorker.on_result
-        prepare: Callable[[_Work], None] = _rows_as_they_are if simple else self._ask_subclass
+        prepare: Callable[[_Work], None] = _rows_as_they_are if _stores(self) else self._ask_subclass
         works = [_Work(report, rows=[]) for report in reports]
         for work in works:
             prepare(work)
@@ -183,6 +235,7 @@ class ResultWorker:
         """Call the user's on_result for each item; what it stores by calling ours is collected for the transaction."""
         report = work.report
         for item in report.items:
+            self.stepped = time.monotonic()
             self._current = (work, item)
             try:
                 self.on_result(_task_dict(report), codec.from_json(item.result))
@@ -200,19 +253,17 @@ class ResultWorker:
             return True
         assert self.resultdb is not None
         backoff = Backoff()
-        waiting = False
         while True:
+            self.stepped = time.monotonic()
             try:
                 self.resultdb.store(rows)
-                if waiting:
-                    logger.info("the resultdb is back")
+                self._waiter.back()
                 return True
             except DataError as error:
+                self._waiter.back()
                 return self._divide(works, error)
             except DatabaseError as error:
-                if not waiting:
-                    logger.warning("waiting for the resultdb with %d results: %s", len(rows), error)
-                waiting = True
+                self._waiter.away(error)
             except Exception as error:  # of a driver, on one value
                 return self._divide(works, error)
             if not self._sleep(backoff.next()):
@@ -236,6 +287,7 @@ class ResultWorker:
             if self._stop_at is not None and time.monotonic() >= self._stop_at:
                 return False
             time.sleep(min(_PATIENCE, seconds))
+            self.stepped = time.monotonic()
         return True
 
     def _forward(self, work: _Work) -> None:
@@ -260,6 +312,11 @@ class OneResultWorker(ResultWorker):
         """One line on stdout."""
         line = {name: task.get(name) for name in ("taskid", "project", "url")}
         print(json.dumps({**line, "result": result, "updatetime": time.time()}), flush=True)
+
+
+def _stores(worker: ResultWorker) -> bool:
+    """It stores results as they are: no subclass wants to see them."""
+    return type(worker).on_result is ResultWorker.on_result
 
 
 def _replaces(report: Report) -> bool:

@@ -16,6 +16,8 @@ from msgspec import Meta, Struct, field
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 SCHEDULER_PORT = 23333
 FETCHER_PORT = 24444
+#: pages that one fetcher may fetch at the same time
+MAX_POOLSIZE = 10_000
 
 
 def option(text: str, env: str = "", **limits: Any) -> Meta:
@@ -62,7 +64,7 @@ class Fetcher(Struct, kw_only=True):
         ]
         | None
     ) = None
-    poolsize: Annotated[int, option("How many pages are fetched at the same time.", ge=1, le=10_000)] = 100
+    poolsize: Annotated[int, option("How many pages are fetched at the same time.", ge=1, le=MAX_POOLSIZE)] = 100
     proxy: Annotated[str, option("Proxy for all fetches: HOST:PORT or a URL.")] = ""
     user_agent: Annotated[str, option("User-Agent header where the script sets none.")] = ""
     timeout: Annotated[float, option("Seconds for a whole fetch where the script sets none.", gt=0)] = 120.0
@@ -117,8 +119,24 @@ class Settings(Struct, kw_only=True):
     data_path: Annotated[str, option("Folder for everything that is kept in files.")] = "./data"
     add_sys_path: Annotated[bool, option("Let classes be imported from the working directory.")] = True
     drain_timeout: Annotated[float, option("Seconds to finish work in hand after SIGTERM.", ge=0)] = 30.0
-    rpc_username: Annotated[str, option("User that XML-RPC asks for.", "RPC_USERNAME")] = ""
-    rpc_password: Annotated[str, option("Password that XML-RPC asks for.", "RPC_PASSWORD")] = ""
+    health_host: Annotated[str, option("Address that /healthz, /readyz and /metrics listen on; they only read.")] = (
+        "127.0.0.1"
+    )
+    health_port: (
+        Annotated[
+            int,
+            option(
+                "Port of /healthz, /readyz and /metrics, or the next free one; 0: any; not set: none.", ge=0, le=65535
+            ),
+        ]
+        | None
+    ) = None
+    rpc_secret: Annotated[
+        str, option("Secret that callers of XML-RPC need; without one it is for this machine only.", "RPC_SECRET")
+    ] = ""
+    scheduler_rpc: Annotated[
+        str, option("URL of the scheduler's XML-RPC; not set: asked of the taskdb, which knows who leads.")
+    ] = ""
     scheduler: Scheduler = field(default_factory=Scheduler)
     fetcher: Fetcher = field(default_factory=Fetcher)
     processor: Processor = field(default_factory=Processor)
@@ -132,8 +150,10 @@ class Settings(Struct, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Tells whether two processes have the same settings, without telling what they are."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
+        """Tells whether two processes belong together: databases, broker and prefix, without telling what they are. The rest may
+        well differ from machine to machine."""
+        shared = (self.taskdb, self.projectdb, self.resultdb, self.queue_url, self.queue_prefix)
+        return hashlib.sha256(msgspec.json.encode(shared)).hexdigest()[:12]
 
 
 SECTIONS: dict[str, type[Struct]] = {

@@ -314,7 +314,7 @@ def test_an_outage_loses_nothing_and_keeps_the_order(tmp_path: Path, caplog: pyt
     server.stop()
     assert [item.taskid for item in items if isinstance(item, Report)] == [str(n) for n in range(150)]
     assert isinstance(items[-1], Beat)
-    assert caplog.text.count("waiting for status_queue since") == 1
+    assert caplog.text.count(f"waiting for builtin://{path} since") == 1
 
 
 def test_stop_gives_up_when_the_broker_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

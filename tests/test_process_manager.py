@@ -14,7 +14,7 @@ MANAGER = """
 import sys
 from pyspider_lite import configuration, log, process_manager
 log.setup()
-options = configuration.load(None, {"data_path": sys.argv[1], "drain_timeout": sys.argv[3], "rpc_password": "t0psecret", "all": {"fetcher_num": 2}}, {}).settings
+options = configuration.load(None, {"data_path": sys.argv[1], "drain_timeout": sys.argv[3], "rpc_secret": "t0psecret", "all": {"fetcher_num": 2}}, {}).settings
 sys.exit(process_manager.ProcessManager(options, (sys.executable, sys.argv[2])).run())
 """
 

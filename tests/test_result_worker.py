@@ -53,6 +53,9 @@ class Flaky:
     def __init__(self, resultdb, fail):
         self.resultdb, self.fail, self.calls = resultdb, fail, []
 
+    def projects(self):
+        return self.resultdb.projects()
+
     def store(self, results):
         self.calls.append(len(results))
         error = self.fail(results)
@@ -274,3 +277,19 @@ def test_a_message_that_cannot_be_read_is_kept_aside(rigs):
     rig.put(report("t1", 1))
     rig.reports(1)
     assert rig.said(Broken)[0].queue == QueueName.RESULTS
+
+
+@pytest.mark.parametrize("order", ["pause", "drain"])
+def test_an_order_holds_it_back_until_it_is_resumed(rigs, order):
+    rig = rigs().start()
+    getattr(rig.worker, order)()
+    # a take that was under way when the order came may still bring one
+    rig.put(report("t1", {"a": 1}))
+    rig.put(report("t2", {"a": 2}))
+    rig.until(lambda: rig.said(Beat)[-1].state == ("paused" if order == "pause" else "drained"))
+    beats = len(rig.said(Beat))
+    rig.until(lambda: len(rig.said(Beat)) > beats + 2)
+    assert len(rig.said(Report)) < 2
+    rig.worker.resume()
+    assert set(rig.reports(2)) == {"t1", "t2"}
+    assert rig.said(Beat)

@@ -70,11 +70,11 @@ def test_variables_of_a_section_count_and_those_of_linked_containers_do_not(load
 
 @pytest.mark.behaviour("C76")
 def test_numbers_may_be_text_and_text_a_number(load):
-    loaded = load({"fetcher": {"timeout": " 12.5 ", "proxy": 8080, "no-xmlrpc": "true"}, "rpc-password": 1234})
+    loaded = load({"fetcher": {"timeout": " 12.5 ", "proxy": 8080, "no-xmlrpc": "true"}, "rpc-secret": 1234})
     assert loaded.settings.fetcher.timeout == 12.5
     assert loaded.settings.fetcher.proxy == "8080"
     assert loaded.settings.fetcher.no_xmlrpc is True
-    assert loaded.settings.rpc_password == "1234"
+    assert loaded.settings.rpc_secret == "1234"
 
 
 def test_null_is_not_set(load):
@@ -225,4 +225,10 @@ def test_settings_survive_the_pipe_to_a_child(load):
     other = msgspec.json.decode(msgspec.json.encode(one), type=settings.Settings)
     assert other == one
     assert other.digest == one.digest
-    assert other.digest != load().settings.digest
+
+
+def test_the_digest_is_of_what_machines_share(load):
+    plain = load().settings
+    assert load({"fetcher": {"poolsize": 3}, "drain_timeout": 5, "debug": True}).settings.digest == plain.digest
+    for shared in ({"resultdb": "sqlite+resultdb:///x.db"}, {"queue_prefix": "x."}, {"message_queue": "redis://h/0"}):
+        assert load(shared).settings.digest != plain.digest

@@ -43,7 +43,8 @@ _given: set[int] = set()
 
 
 class Server:
-    """One server program. ``wrap`` comes before its command line (`ip netns exec NAME`); ``host`` is what it listens on."""
+    """One server program. ``wrap`` comes before its command line (`ip netns exec NAME`). It listens on ``host`` and ``port``, 0 being
+    any that is free."""
 
     #: of the temporary folder
     name: ClassVar[str]
@@ -52,9 +53,9 @@ class Server:
     #: the system's user that it runs as when we are root
     user: ClassVar[str] = ""
 
-    def __init__(self, host: str = "127.0.0.1", wrap: Sequence[str] = ()) -> None:
+    def __init__(self, host: str = "127.0.0.1", wrap: Sequence[str] = (), port: int = 0) -> None:
         self.host = host
-        self.port = free_port(host)
+        self.port = port or free_port(host)
         self._wrap = list(wrap)
         self.folder = Path(tempfile.mkdtemp(prefix=f"pyspider_lite-{self.name}-"))
         self.log = self.folder / "server.log"
@@ -283,6 +284,9 @@ class MariaDb(Server):
         return f"{self.folder}/socket"
 
     def ping(self) -> None:
+        # PyMySQL leaves a socket open whose connection was refused
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(self._socket)
         with self.connect():
             pass
 
@@ -343,7 +347,7 @@ class PostgreSql(Server):
     def _command(self) -> list[str]:
         return [
             self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), "-h", self.host,
-            "-k", str(self.folder), "-c", "shared_buffers=256MB", "-c", "synchronous_commit=off",
+            "-k", str(self.folder), "-c", "shared_buffers=256MB", "-c", "fsync=off",
             "-c", "max_connections=200",
         ]  # fmt: skip
 
@@ -374,6 +378,22 @@ class PostgreSql(Server):
         for kind in ("taskdb", "projectdb", "resultdb"):
             if kind not in known:
                 self.execute(f"create database {kind}")
+
+    def _signal(self, number: int) -> None:
+        if number not in (signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL):
+            super()._signal(number)
+            return
+        # its processes have groups of their own
+        assert self.process is not None, f"{self.name} is not running"
+        parent = str(self.process.pid)
+        children = []
+        for stat in glob.glob("/proc/[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                if Path(stat).read_text().rpartition(")")[2].split()[1] == parent:
+                    children.append(int(stat.split("/")[2]))
+        for pid in (self.process.pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def cut(self) -> None:
         self.execute(

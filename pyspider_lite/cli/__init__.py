@@ -24,9 +24,14 @@ COMMANDS = {
     "fetcher": "roles",
     "processor": "roles",
     "result_worker": "roles",
+    "phantomjs": "browser",
+    "puppeteer": "browser",
     "project": "project",
     "task": "task",
     "result": "result",
+    "send_message": "send_message",
+    "cluster": "cluster",
+    "check_config": "check_config",
     "version": "",
 }
 _HIDDEN = {"child": "roles"}

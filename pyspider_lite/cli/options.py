@@ -66,6 +66,15 @@ def settings_of(ctx: click.Context, *, quiet: bool = False) -> settings.Settings
     return loaded.settings
 
 
+def checked_settings(ctx: click.Context, problems: list[str]) -> configuration.Loaded:
+    """The settings of this command line for `check-config`: what is wrong with them goes into ``problems``, and logging is not set up
+    by them."""
+    given = _given(ctx)
+    loaded = configuration.load(given.get("config"), given["overrides"], os.environ, problems)
+    log.setup(quiet=True)
+    return loaded
+
+
 def _given(ctx: click.Context) -> dict[str, Any]:
     given: dict[str, Any] = ctx.find_root().ensure_object(dict)
     given.setdefault("overrides", {})

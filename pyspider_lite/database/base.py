@@ -24,6 +24,7 @@ from pyspider_lite.models import (
     TaskRestart,
     TaskResult,
     TaskState,
+    WorkerRow,
 )
 from pyspider_lite.models import NewTask as NewTask  # part of the contract's vocabulary
 
@@ -154,6 +155,18 @@ class TaskDB(Protocol):
 
     def time(self) -> float:
         """The database's clock, Unix seconds."""
+        ...
+
+    def put_workers(self, rows: Sequence[WorkerRow]) -> None:
+        """Write these rows of the list of workers over what is there; what their beats hold is left out."""
+        ...
+
+    def workers(self) -> list[WorkerRow]:
+        """The whole list of workers, in no order."""
+        ...
+
+    def drop_workers(self, ids: Iterable[str]) -> None:
+        """Take these off the list; unknown ids are ignored."""
         ...
 
     def leader(self) -> Leader | None:

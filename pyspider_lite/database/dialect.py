@@ -6,6 +6,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from pyspider_lite.database import deadlines
+
 _MY = ("mysql", "mariadb")
 
 #: ids, names, digests: compared byte by byte
@@ -29,18 +31,28 @@ _CLOCKS = {
 }
 
 
-#: statements that let one process at a time make tables, and end that; SQLite's write lock does it already. PostgreSQL's
-#: CREATE TABLE fails when two do it at once, also with IF NOT EXISTS; its lock ends with the transaction
+#: statements that let one process at a time make tables in a database, true once it may, and that end it; SQLite's write lock
+#: does it already. PostgreSQL's CREATE TABLE fails when two do it at once, also with IF NOT EXISTS; its lock ends with the transaction
 LOCK_TABLES = {
-    "mysql": "SELECT GET_LOCK('pyspider_lite tables', 60)",
-    "postgresql": "SELECT pg_advisory_xact_lock(7797366102)",
+    "mysql": f"SELECT GET_LOCK(CONCAT('pyspider_lite ', MD5(DATABASE())), {deadlines.LOCK})",
+    "postgresql": "SELECT pg_advisory_xact_lock(7797366102) IS NOT NULL",
 }
-UNLOCK_TABLES = {"mysql": "SELECT RELEASE_LOCK('pyspider_lite tables')"}
+UNLOCK_TABLES = {"mysql": "SELECT RELEASE_LOCK(CONCAT('pyspider_lite ', MD5(DATABASE())))"}
 
 
 def clock(dialect: str) -> sa.ColumnElement[float]:
     """The database's clock as an expression, Unix seconds."""
     return sa.literal_column(_CLOCKS[dialect], TIME)
+
+
+def wait_for_table_change(conn: sa.Connection) -> None:
+    """To be called before a statement that copies a whole table: this connection waits for it, and is closed after its transaction."""
+    if conn.dialect.name == "sqlite":
+        return
+    driver: Any = conn.connection.dbapi_connection
+    # PyMySQL has no public name for it; `postgresql` gives psycopg's connections theirs
+    setattr(driver, "_read_timeout" if conn.dialect.name == "mysql" else "patience", deadlines.TABLE_CHANGE)
+    conn.detach()
 
 
 def key_in(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

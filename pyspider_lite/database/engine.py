@@ -1,49 +1,25 @@
 """One database as seen by one object: its connections, its transactions, and the words for what goes wrong.
 
-SQLAlchemy's exceptions end here: what leaves is a DatabaseError (try again later) or a DataError (this row never fits).
+SQLAlchemy's exceptions end here: what leaves is a DatabaseError (try again later) or a DataError (this row never fits). What
+differs between the products is in `sqlite`, `mysql` and `postgresql`.
 """
 
-import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.pool import StaticPool
 
 from pyspider_lite.database.dialect import LOCK_TABLES, UNLOCK_TABLES
+from pyspider_lite.database.server import Description, Server
+from pyspider_lite.database.sqlite import WRITE, SqliteFile
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import ConfigError, DatabaseError, DataError
 
-#: seconds that a statement waits for another writer of the same SQLite file
-BUSY_TIMEOUT = 30.0
-#: seconds
-CONNECT_TIMEOUT = 10
-
-#: MySQL's error number
-_UNKNOWN_DATABASE = 1049
-
-_WRITE = "pyspider_lite_write"
 _TABLE = "pyspider_lite_table"
 #: stands for the name of a table in a statement that is made and compiled once for the tables of all projects
 ANY_TABLE = "{table}"
-
-_SQLITE_REASONS = {
-    "SQLITE_BUSY": "another process holds its lock for more than 30 s",
-    "SQLITE_CANTOPEN": "the file cannot be opened; check that its folder exists and may be written",
-    "SQLITE_CORRUPT": "the file is damaged",
-    "SQLITE_FULL": "the disk is full",
-    "SQLITE_IOERR": "the disk cannot be read or written",
-    "SQLITE_NOTADB": "the file is not an SQLite database",
-    "SQLITE_READONLY": "the file or its disk is read-only",
-}
-_SERVER_OPTIONS: dict[str, dict[str, Any]] = {
-    "mysql": {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": 60, "write_timeout": 60, "charset": "utf8mb4"},
-    "postgresql": {"connect_timeout": CONNECT_TIMEOUT, "tcp_user_timeout": 60_000, "options": "-c lock_timeout=50s"},
-}
 
 
 class _Memory:
@@ -71,15 +47,18 @@ class Database:
         memory: "_Memory | None" = None,
     ) -> None:
         self.target = target
+        self._server = _server(target)
         self._prepare = prepare
         self._ready = False
         self._durable = durable
         if memory is None and target.url.drivername == "sqlite" and not target.path:
-            memory = _Memory(_make_engine(target, durable))
+            memory = _Memory(_make_engine(self._server, durable))
         self._memory = memory
-        self._engine = memory.engine if memory else _make_engine(target, durable)
+        self._engine = memory.engine if memory else _make_engine(self._server, durable)
         self._lock: AbstractContextManager[object] = memory.lock if memory else nullcontext()
         self.dialect = self._engine.dialect.name
+        #: how often a table was found missing that was there before; then every table must be looked at again
+        self.lost_tables = 0
         #: the open write transaction; reads of this object take part in it
         self._transaction: sa.Connection | None = None
 
@@ -105,7 +84,7 @@ class Database:
                 yield self._transaction
             return
         self._make_ready()
-        with self._lock, self._translated(), self._engine.connect() as conn, conn.begin():
+        with self._connected() as conn, conn.begin():
             yield conn
 
     @contextmanager
@@ -131,26 +110,43 @@ class Database:
     @contextmanager
     def _locked_tables(self) -> Iterator[sa.Connection]:
         with self._begin() as conn:
-            if self.dialect in LOCK_TABLES:
-                conn.exec_driver_sql(LOCK_TABLES[self.dialect]).all()
+            if self.dialect in LOCK_TABLES and not conn.exec_driver_sql(LOCK_TABLES[self.dialect]).scalar():
+                raise DatabaseError(f"{self._shown}: another process has been changing tables for long", self._shown)
             try:
                 yield conn
             finally:
-                if self.dialect in UNLOCK_TABLES:
+                if self.dialect in UNLOCK_TABLES and not conn.invalidated:
                     conn.exec_driver_sql(UNLOCK_TABLES[self.dialect]).all()
+
+    @contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        try:
+            with self._lock, self._translated(), self._engine.connect() as conn:
+                yield conn
+        except DatabaseError as error:
+            if type(error) is DatabaseError and not self._memory:
+                # the next try begins with a new connection: this one may be cut, or not know of rights given since
+                self._engine.dispose()
+            raise
 
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
         if self._transaction is not None:
-            raise DatabaseError(f"{self.target.shown}: a transaction is open already; end it first")
-        with self._lock, self._translated(), self._engine.connect() as pooled:
-            conn = pooled.execution_options(**{_WRITE: True})
-            with conn.begin():
-                self._transaction = conn
-                try:
-                    yield conn
-                finally:
-                    self._transaction = None
+            raise DatabaseError(f"{self._shown}: a transaction is open already; end it first", self._shown)
+        with self._connected() as pooled:
+            conn = pooled.execution_options(**{WRITE: True})
+            transaction = conn.begin()
+            self._transaction = conn
+            try:
+                yield conn
+            except BaseException:
+                # what went wrong is said, not that a lost connection cannot roll back either
+                with suppress(sa.exc.SQLAlchemyError):
+                    transaction.rollback()
+                raise
+            finally:
+                self._transaction = None
+            transaction.commit()
 
     def write_many(
         self, conn: sa.Connection, statement: sa.Executable, rows: Sequence[dict[str, Any]], what: str, table: str = ""
@@ -161,8 +157,9 @@ class Database:
         try:
             conn.execute(statement, rows, execution_options={_TABLE: table})
         except (sa.exc.SQLAlchemyError, OverflowError, UnicodeError) as error:
-            explained = self._explained(error)
-            raise type(explained)(f"{what} ({len(rows)} rows): {explained}") from getattr(error, "orig", None)
+            explained = self._explained(error, rows)
+            text = f"{what} ({len(rows)} rows): {explained}"
+            raise type(explained)(text, explained.where) from getattr(error, "orig", None)
 
     def fetch(
         self,
@@ -194,25 +191,58 @@ class Database:
             # neither the statement nor its values belong into a log
             raise self._explained(error) from getattr(error, "orig", None)
 
-    def _explained(self, error: Exception) -> DatabaseError:
-        orig = getattr(error, "orig", None) or error
-        name = getattr(orig, "sqlite_errorname", None) or ""
-        for prefix, reason in _SQLITE_REASONS.items():
-            if name.startswith(prefix):
-                return DatabaseError(f"{self.target.shown}: {reason}")
-        text = " ".join(str(part) for part in orig.args) if isinstance(error, sa.exc.DBAPIError) else str(error)
-        text = " ".join(text.split())[:300]
-        unfit = isinstance(error, OverflowError | UnicodeError | sa.exc.DataError | sa.exc.IntegrityError)
-        # sqlite3 has other classes for a value that it cannot take
-        unfit = unfit or name == "SQLITE_TOOBIG" or (isinstance(orig, sqlite3.Error) and "binding parameter" in text)
-        if unfit:
-            return DataError(f"{self.target.shown}: a value cannot be stored: {text}")
-        return DatabaseError(f"{self.target.shown}: {text}")
+    @property
+    def _shown(self) -> str:
+        return self.target.shown
+
+    def _explained(self, error: Exception, rows: Sequence[dict[str, Any]] = ()) -> DatabaseError:
+        orig: BaseException = getattr(error, "orig", None) or error
+        if self._server.lost_table(orig):
+            self.lost_tables += 1
+            self._ready = False
+        text = _said_by(orig)
+        unfit = next((reason for row in rows or [{}] if (reason := self._server.is_unfit(orig, row))), None)
+        if unfit or isinstance(error, OverflowError | UnicodeError | sa.exc.DataError | sa.exc.IntegrityError):
+            return DataError(f"{self._shown}: a value cannot be stored: {unfit or text}", self._shown)
+        reason = self._server.reason(orig)
+        return DatabaseError(f"{self._shown}: {f'{reason} ({text})' if reason else text}", self._shown)
 
 
-def _make_engine(target: Target, durable: bool) -> sa.Engine:
+def describe(target: Target) -> Description:
+    """What is found at ``target``; nothing is made or changed. Raises DatabaseError within some 20 s."""
+    server = _server(target)
+    try:
+        return server.describe()
+    except Exception as error:
+        reason, text = server.reason(error), _said_by(error)
+        shown = f"{reason} ({text})" if reason else text
+        raise DatabaseError(f"{target.shown}: {shown}", target.shown) from error
+
+
+def _said_by(error: BaseException) -> str:
+    """The driver's own words, in one line."""
+    return " ".join(" ".join(str(part) for part in error.args).split())[:300]
+
+
+def _server(target: Target) -> Server:
     dialect = target.url.get_dialect().name
-    engine = _sqlite_engine(target, durable) if dialect == "sqlite" else _server_engine(target, dialect)
+    if dialect == "sqlite":
+        return SqliteFile(target)
+    try:
+        if dialect == "mysql":
+            from pyspider_lite.database.mysql import MySqlServer
+
+            return MySqlServer(target)
+        from pyspider_lite.database.postgresql import PostgreSqlServer
+
+        return PostgreSqlServer(target)
+    except ImportError as error:
+        # its module is there, but not what it needs itself
+        raise ConfigError(f"{target.shown}: the driver cannot be loaded: {_said_by(error)}") from error
+
+
+def _make_engine(server: Server, durable: bool) -> sa.Engine:
+    engine = server.make_engine(durable=durable)
     sa.event.listen(engine, "before_cursor_execute", _name_table, retval=True)
     return engine
 
@@ -223,83 +253,3 @@ def _name_table(
     """Put a table's name into a statement that was made for all; within its quotes, and names hold none (behaviour D13)."""
     table = context.execution_options.get(_TABLE) if context is not None else None
     return (statement.replace(ANY_TABLE, table) if table else statement), parameters
-
-
-def _server_engine(target: Target, dialect: str) -> sa.Engine:
-    engine = sa.create_engine(
-        target.url,
-        connect_args=_SERVER_OPTIONS[dialect],
-        isolation_level="READ COMMITTED",
-        hide_parameters=True,
-        pool_size=1,
-        pool_recycle=3600,
-    )
-    if dialect == "mysql":
-        sa.event.listen(engine, "do_connect", _connect_mysql)
-    return engine
-
-
-def _sqlite_engine(target: Target, durable: bool) -> sa.Engine:
-    options: dict[str, Any] = {"poolclass": StaticPool} if not target.path else {"pool_size": 1}
-    if target.path:
-        _make_folder(target)
-    engine = sa.create_engine(
-        target.url,
-        connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False},
-        hide_parameters=True,
-        **options,
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def connect(connection: sqlite3.Connection, _record: object) -> None:
-        # we say BEGIN ourselves, else Python does before the first write, too late for a lock
-        connection.isolation_level = None
-        _use_wal(connection)
-        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-        connection.execute("PRAGMA cache_size=-32768")
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(conn: sa.Connection) -> None:
-        # a transaction that reads first and writes later would fail at once if another one wrote in between
-        conn.exec_driver_sql("BEGIN IMMEDIATE" if conn.get_execution_options().get(_WRITE) else "BEGIN")
-
-    return engine
-
-
-def _connect_mysql(dialect: sa.Dialect, _record: object, arguments: Any, options: dict[str, Any]) -> Any:
-    """Connect, and create the database if it is missing (behaviour D4, D6)."""
-    try:
-        return dialect.connect(*arguments, **options)
-    except dialect.loaded_dbapi.OperationalError as error:
-        if error.args[0] != _UNKNOWN_DATABASE:
-            raise
-    name = options["database"]
-    connection = dialect.connect(*arguments, **{**options, "database": None})
-    quoted = dialect.identifier_preparer.quote_identifier(name)
-    connection.cursor().execute(f"CREATE DATABASE IF NOT EXISTS {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-    connection.select_db(name)
-    return connection
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging. While another process does the same, SQLite refuses at once instead of waiting."""
-    deadline = time.monotonic() + BUSY_TIMEOUT
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _make_folder(target: Target) -> None:
-    """The folder of the file is made if it is missing, one level only (behaviour C22)."""
-    folder = Path(target.path).parent
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        raise ConfigError(f"{target.shown}: the folder {folder.parent} does not exist; create it first") from None
-    except OSError as error:
-        raise DatabaseError(f"{target.shown}: cannot create the folder {folder}: {error.strerror}") from None

@@ -25,6 +25,7 @@ class ProjectTables:
         self._prefix = prefix
         self._complete = complete
         self._opened: set[str] = set()
+        self._lost = 0
 
     def name(self, project: str) -> str:
         """The name of a project's table."""
@@ -39,6 +40,9 @@ class ProjectTables:
 
     def open(self, *projects: str) -> None:
         """Make or complete the projects' tables, unless that was done here before; all in one transaction."""
+        if self._lost != self._database.lost_tables:
+            self._lost = self._database.lost_tables
+            self.forget()
         closed = [project for project in projects if project not in self._opened]
         for project in closed:
             if len(self.name(project)) > NAME_LIMITS[self._database.dialect]:

@@ -46,7 +46,7 @@ class _Statements:
             .limit(sa.bindparam("limit"))
             .offset(sa.bindparam("offset"))
         )
-        self.get = rows.where(c.taskid == sa.bindparam("key")).order_by(c.seq)
+        self.get = rows.where(c.taskid == sa.bindparam("key"))
         self.count = sa.select(sa.func.count()).select_from(table)
 
 
@@ -161,16 +161,17 @@ class SqlResultDB:
         def query(conn: sa.Connection) -> list[ResultRow]:
             key = {"key": store_key(taskid)[0]}
             rows = self._database.fetch(conn, self._statements.get, key, self._tables.name(project))
-            return [_result(row) for row in rows]
+            return sorted((_result(row) for row in rows), key=lambda row: row.seq)
 
         return self._tables.read(project, query, [])
 
     def drop(self, project: str, generation: str) -> None:
         columns = {"project": project, "generation": generation}
         with self._database.write() as conn:
-            self._tables.drop(conn, project)
+            # noted first: MySQL commits before and after it drops a table, and a late result must not make the table anew
             if generation:
                 conn.execute(insert_missing(self._dialect, DROPPED, list(columns), list(columns)), columns)
+            self._tables.drop(conn, project)
 
     def copy(self) -> "SqlResultDB":
         copy = SqlResultDB(self._target, self._database.copy())

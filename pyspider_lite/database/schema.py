@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DropTable
 
-from pyspider_lite.database.dialect import BYTES, KEY, NAME, SEQ, TEXT, TIME
+from pyspider_lite.database.dialect import BYTES, KEY, NAME, SEQ, TEXT, TIME, wait_for_table_change
 from pyspider_lite.database.names import store_key
 
 _ZERO = sa.text("0")
@@ -21,7 +21,9 @@ _EMPTY = sa.text("''")
 _MYSQL: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
 #: in the place of names in statements that are compiled once
-_NAME, _INDEX = "{table}", "{index}"
+_NAME, _INDEX = "{table}", "{{index {}}}"
+#: of the indexes of a project's tasks
+_PURPOSES = ("due", "state")
 
 _own = sa.MetaData()
 
@@ -150,17 +152,19 @@ def _seq(dialect: str, create: bool) -> "sa.Column[int]":
     return sa.Column("rowid" if dialect == "sqlite" and not create else "seq", SEQ, key="seq", primary_key=True)
 
 
-def _due_index(table: sa.Table, dialect: str) -> sa.Index:
-    """What `TaskDB.refill` walks. SQLite ends every index with the rowid by itself."""
-    columns = [table.c.status, table.c.priority, table.c.due]
-    if dialect != "sqlite":
-        columns.append(table.c.seq)
-    return sa.Index(_due_index_name(table.name), *columns)
+def _indexes(table: sa.Table, name: str, dialect: str) -> "tuple[sa.Index, ...]":
+    """What `TaskDB.refill` walks, and `select` of one state. SQLite ends every index with the rowid by itself."""
+    c = table.c
+    seq = () if dialect == "sqlite" else (c.seq,)
+    return (
+        sa.Index(_index_name("due", name), c.status, c.priority, c.due, *seq),
+        sa.Index(_index_name("state", name), c.status, *seq),
+    )
 
 
-def _due_index_name(table: str) -> str:
+def _index_name(purpose: str, table: str) -> str:
     # a name over 63 bytes is too long for PostgreSQL
-    return f"lite-due-{store_key(table)[0] if len(table) < 50 else store_key(table * 2)[0][:50]}"
+    return f"lite-{purpose}-{store_key(table)[0] if len(table) < 50 else store_key(table * 2)[0][:50]}"
 
 
 def ensure(conn: sa.Connection, *tables: sa.Table) -> None:
@@ -177,21 +181,29 @@ def ensure_tasks(conn: sa.Connection, name: str) -> None:
     dialect = conn.dialect.name
     if not sa.inspect(conn).has_table(name):
         for statement in _new_tasks(conn.dialect):
-            conn.exec_driver_sql(statement.replace(_INDEX, _due_index_name(name)).replace(_NAME, name))
+            for purpose in _PURPOSES:
+                statement = statement.replace(_INDEX.format(purpose), _index_name(purpose, name))
+            conn.exec_driver_sql(statement.replace(_NAME, name))
         return
     table = task_table(name, dialect)
     _complete(conn, table)
-    index = _due_index(table, dialect)
-    if index.name not in {found["name"] for found in sa.inspect(conn).get_indexes(name)}:
-        conn.execute(CreateIndex(index))
+    present = {found["name"] for found in sa.inspect(conn).get_indexes(name)}
+    for index in _indexes(table, name, dialect):
+        if index.name not in present:
+            wait_for_table_change(conn)
+            conn.execute(CreateIndex(index))
 
 
 @lru_cache(8)
 def _new_tasks(dialect: sa.Dialect) -> tuple[str, ...]:
     """The statements that make a table of tasks, with _NAME and _INDEX in the place of names: compiled once, for many projects."""
-    index = _due_index(task_table(_NAME, dialect.name), dialect.name)
-    index.name = sa.quoted_name(_INDEX, quote=True)
-    steps = (CreateTable(task_table(_NAME, dialect.name, create=True)), CreateIndex(index))
+    indexes = _indexes(task_table(_NAME, dialect.name), "x", dialect.name)
+    for purpose, index in zip(_PURPOSES, indexes, strict=True):
+        index.name = sa.quoted_name(_INDEX.format(purpose), quote=True)
+    steps: list[sa.ClauseElement] = [
+        CreateTable(task_table(_NAME, dialect.name, create=True)),
+        *map(CreateIndex, indexes),
+    ]
     return tuple(str(step.compile(dialect=dialect)) for step in steps)
 
 
@@ -204,6 +216,7 @@ def ensure_results(conn: sa.Connection, name: str) -> None:
         return
     if "item" in {column["name"] for column in inspector.get_columns(name)}:
         return
+    wait_for_table_change(conn)
     rebuilt, replaced = (result_table(own, dialect, create=True) for own in ("lite-rebuilt", "lite-replaced"))
     for left_over in (rebuilt, replaced):
         conn.execute(DropTable(left_over, if_exists=True))
@@ -232,6 +245,7 @@ def _complete(conn: sa.Connection, table: sa.Table) -> None:
     missing = [column for column in table.columns if column.name not in present and column.name != "rowid"]
     if not missing:
         return
+    wait_for_table_change(conn)
     *first, last = (f"ADD COLUMN {_spec(conn, column)}" for column in missing)
     _alter(conn, table, first)
     if "taskid" in present:

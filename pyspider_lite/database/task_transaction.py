@@ -100,6 +100,17 @@ def _control_row(row: Control) -> dict[str, Any]:
     }
 
 
+def _letter_row(row: DeadLetter) -> dict[str, Any]:
+    """It must fit whatever it holds: it tells of what did not fit."""
+    columns = msgspec.structs.asdict(row)
+    for name, value in columns.items():
+        if isinstance(value, str):
+            # PostgreSQL has no NUL, nobody has half of a surrogate pair
+            text = value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+            columns[name] = text[:64] if name in ("kind", "queue", "project") else text
+    return columns
+
+
 class SqlTaskTx:
     """See `TaskTx`. Rows are written sorted by key: writers that lock in the same order do not deadlock."""
 
@@ -168,7 +179,7 @@ class SqlTaskTx:
         self._write(self._own.put_state, columns, "project states")
 
     def add_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
-        self._write(self._own.add_letter, [msgspec.structs.asdict(row) for row in rows], "dead letters")
+        self._write(self._own.add_letter, [_letter_row(row) for row in rows], "dead letters")
 
     def _write_tasks(
         self, project: str, statement: sa.Executable, columns: list[dict[str, Any]], key: str = "key"

@@ -1,6 +1,6 @@
 """The taskdb in SQL (`TaskDB` of the contract): tasks in a table a project, and beside them what the scheduler must not lose."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
@@ -14,14 +14,15 @@ from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, LEADER, PROJECT_STATE
 from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, control, dead_letter, project_state
 from pyspider_lite.database.url import Target
+from pyspider_lite.database.worker_table import WORKERS, WorkerTable
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import Control, DeadLetter, DueKey, ProjectState, Task
+from pyspider_lite.models import Control, DeadLetter, DueKey, ProjectState, Task, WorkerRow
 
 _NEVER = 2**62
 
 
 def _prepare(conn: sa.Connection) -> None:
-    schema.ensure(conn, LEADER, CONTROL, PROJECT_STATE, DEAD_LETTER)
+    schema.ensure(conn, LEADER, CONTROL, PROJECT_STATE, DEAD_LETTER, WORKERS)
     if conn.execute(sa.select(LEADER.c.id)).first() is None:
         # epoch 0 is nobody: so there is always a row to lock
         conn.execute(sa.insert(LEADER).values(id=1, epoch=0, holder="", until=0.0, rpc=""))
@@ -38,6 +39,7 @@ class SqlTaskDB:
         self._own = OwnStatements(self._dialect)
         self._statements = task_rows.TaskStatements(self._dialect)
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
+        self._workers = WorkerTable(self._database)
         self._clock = sa.select(clock(self._dialect))
         self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
 
@@ -148,6 +150,20 @@ class SqlTaskDB:
     def time(self) -> float:
         with self._database.read() as conn:
             return float(self._database.fetch(conn, self._clock)[0][0])
+
+    # --- workers --------------------------------------------------------------------------------------------------
+
+    def put_workers(self, rows: Sequence[WorkerRow]) -> None:
+        with self._database.write() as conn:
+            self._workers.put(conn, rows)
+
+    def workers(self) -> list[WorkerRow]:
+        with self._database.read() as conn:
+            return self._workers.all(conn)
+
+    def drop_workers(self, ids: Iterable[str]) -> None:
+        with self._database.write() as conn:
+            self._workers.drop(conn, ids)
 
     # --- the leader row -------------------------------------------------------------------------------------------
 

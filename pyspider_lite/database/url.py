@@ -27,7 +27,7 @@ class Engine(NamedTuple):
 ENGINES: dict[str, Engine] = {
     "mariadb": Engine("mysql+pymysql", "pymysql", "pymysql"),
     "mysql": Engine("mysql+pymysql", "pymysql", "pymysql"),
-    "postgresql": Engine("postgresql+psycopg", "psycopg", "'psycopg[binary]'"),
+    "postgresql": Engine("postgresql+psycopg", "psycopg", "'pyspider_lite[postgresql]'"),
     "sqlite": Engine("sqlite", "sqlite3", "a Python with sqlite3"),
 }
 #: schemes of pyspider that have no successor here (behaviour D5, D7 to D9)

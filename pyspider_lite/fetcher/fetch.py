@@ -56,7 +56,7 @@ class Fetch:
                 return await self._http(task, started)
             if who == "data":
                 return _response(task, started, status_code=200, content=data_url.decode(task.url), time=0.0)
-            return _response(task, started, status_code=501, content=f"{who} is not enabled.")
+            return _response(task, started, status_code=501, content=f"{who} is not enabled.", error_kind="browser")
         except InvalidURL as error:
             return _failed(task, started, FetchFailed("invalid-url", str(error)))
         except Exception as error:

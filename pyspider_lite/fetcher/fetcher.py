@@ -5,10 +5,11 @@ processors or the queue behind are full (design, section 4; demand UA30). Built 
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -22,6 +23,7 @@ from pyspider_lite.fetcher.urls import without_password
 from pyspider_lite.heartbeat import Heartbeat
 from pyspider_lite.message_queue.connection import Connect
 from pyspider_lite.models import Dispatch, FetchResponse, Page, QueueName, RunKey, TaskBatch
+from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +35,8 @@ _MAX_UNSENT = 64 * 1024 * 1024
 _PUBLISHER_CAPACITY = 100_000
 #: seconds for the consumer's thread when stopping
 _END_OF_CONSUMER = 5.0
-#: seconds for an answer of the loop
-_ANSWER = 5.0
+#: seconds for an answer of the loop, and for one turn of it
+_ANSWER, _TURN = 5.0, 2.0
 #: projects that are counted by name
 _COUNTED = 1000
 
@@ -67,7 +69,8 @@ class Fetcher:
         self._poolsize = poolsize
         self._drain_timeout = drain_timeout
         self._stopping = False
-        self._paused = False
+        #: "", paused or draining: what was ordered
+        self._ordered = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken: asyncio.Event | None = None
         self._sender: PageSender | None = None
@@ -80,6 +83,8 @@ class Fetcher:
         self._free = threading.Event()
         self._counters = Counters(max_projects=_COUNTED)
         self._gauge = Gauge(connect_out)
+        self._queues: dict[str, Consumer[TaskBatch] | Publisher] = {}
+        self._stepped = time.monotonic()
         self._hooked = type(self).on_fetch is not Fetcher.on_fetch, type(self).on_result is not Fetcher.on_result
 
     # --- for users' subclasses ---
@@ -112,18 +117,20 @@ class Fetcher:
 
     def pause(self) -> None:
         """Take no more tasks until `resume`; what was taken is fetched."""
-        self._paused = True
-        self._call(self._update_room)
+        self._order("paused")
+
+    def drain(self) -> None:
+        """As `pause`, and what was not started is given back: other fetchers get it at once."""
+        self._order("draining")
 
     def resume(self) -> None:
         """Take tasks again."""
-        self._paused = False
-        self._call(self._update_room)
+        self._order("")
 
     @property
-    def paused(self) -> bool:
-        """Whether `pause` holds."""
-        return self._paused
+    def state(self) -> str:
+        """"" for at work, else paused, draining, or drained: then nothing of the scheduler's is in hand."""
+        return "drained" if self._ordered == "draining" and not self._heartbeat.load else self._ordered
 
     @property
     def poolsize(self) -> int:
@@ -152,15 +159,46 @@ class Fetcher:
         return self._in_loop(read, _ANSWER)
 
     def status(self) -> dict[str, Any]:
-        """What it is doing."""
+        """What it is doing: in hand are the tasks that ``running``, ``waiting`` and pages not yet on the queue (``unsent_bytes``) come
+        to; ``queues`` says since when one cannot be reached (Unix time, None: it can)."""
         return {
+            "state": "stopping" if self._stopping else self.state,
+            "load": self._heartbeat.load,
+            "poolsize": self._poolsize,
             "running": len(self._running),
             "waiting": len(self._waiting),
             "unsent_bytes": self._sender.unsent if self._sender is not None else 0,
-            "poolsize": self._poolsize,
-            "paused": self._paused,
-            "stopping": self._stopping,
+            "queues": {name: part.waiting_since for name, part in self._queues.items()},
+            "counter": self.counter("5m", average=False),
         }
+
+    @property
+    def stepped(self) -> float:
+        """time.monotonic() of the last turn of its loop that is known; asks it to turn."""
+        turned = threading.Event()
+        self._call(turned.set)
+        if turned.wait(_TURN):
+            self._stepped = time.monotonic()
+        return self._stepped
+
+    def readings(self) -> list[Reading]:
+        """For /metrics."""
+        pages: Counter[str] = Counter()
+        with contextlib.suppress(RuntimeError, TimeoutError):
+            for codes in self.counter("all", average=False).values():
+                pages.update({code: int(count) for code, count in codes.items()})
+        unsent = self._sender.unsent if self._sender is not None else 0
+        return [
+            Reading("fetches_running", "Fetches that run", {"": len(self._running)}),
+            Reading("fetches_waiting", "Tasks that wait for a free slot", {"": len(self._waiting)}),
+            Reading("unsent_bytes", "Pages that wait to be put on their queue", {"": unsent}),
+            Reading("pages", "Pages by status code", pages, "status", counter=True),
+        ]
+
+    def _order(self, state: str) -> None:
+        self._ordered = state
+        self._heartbeat.set_state(state)
+        self._call(self._pump)
 
     def _in_loop(self, ask: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         if self._loop is None:
@@ -195,6 +233,7 @@ class Fetcher:
             name="scheduler2fetcher",
         )
         self._sender = PageSender(publisher, self._heartbeat, self._pump)
+        self._queues = {QueueName.TO_FETCHER: consumer, QueueName.TO_PROCESSOR: publisher}
         publisher.start()
         consumer.start()
         try:
@@ -208,6 +247,8 @@ class Fetcher:
     async def _shut_down(self, consumer: Consumer[TaskBatch], publisher: Publisher) -> None:
         deadline = time.monotonic() + self._drain_timeout
         self._free.clear()
+        if self._stopping:
+            self._gauge.stop()
         await asyncio.to_thread(consumer.stop, _END_OF_CONSUMER)
         await self._release_waiting()
         if self._running:
@@ -242,8 +283,8 @@ class Fetcher:
         """Start what may run. Called whenever a slot, or room behind us, may have come free."""
         if self._stopping:
             return
-        if self._waiting and self._heartbeat.frozen():
-            # the scheduler took us for dead and has given these out again
+        # after standing still: the scheduler took us for dead and has given these out again
+        if self._waiting and (self._ordered == "draining" or self._heartbeat.frozen()):
             self._heartbeat.release([task.key for task in self._waiting])
             self._waiting.clear()
         assert self._sender is not None and self._loop is not None
@@ -256,7 +297,7 @@ class Fetcher:
 
     def _update_room(self) -> None:
         taken = len(self._running) + len(self._waiting) + self._delivered - self._accepted
-        held_back = self._stopping or self._paused or self._sender is None or self._sender.unsent >= _MAX_UNSENT
+        held_back = self._stopping or self._ordered or self._sender is None or self._sender.unsent >= _MAX_UNSENT
         if held_back or taken >= self._poolsize:
             self._free.clear()
         elif not self._free.is_set():
@@ -320,7 +361,7 @@ def _log(task: Dispatch, response: FetchResponse) -> None:
     level = logging.INFO if 200 <= response.status_code < 300 else logging.WARNING
     if logger.isEnabledFor(level):
         url = without_password(task.url)
-        reason = f" {response.error}" if response.error_kind else ""
+        reason = f" {response.error or response.content}" if response.error_kind else ""
         logger.log(
             level, "[%d] %s:%s %s %.2fs%s", response.status_code, task.project, task.taskid, url, response.time, reason
         )

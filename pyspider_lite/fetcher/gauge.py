@@ -29,6 +29,10 @@ class Gauge:
         self._looked = now
         return True
 
+    def stop(self) -> None:
+        """Wait for a queue that is away no longer. From any thread."""
+        self._connection.end(0)
+
     def close(self) -> None:
         """End the connection."""
         self._connection.close()

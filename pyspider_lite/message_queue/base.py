@@ -22,6 +22,8 @@ class MessageQueue(Protocol):
     """One queue, seen by one thread."""
 
     name: str
+    #: what logs call its broker: the URL without its password; set by `message_queue.connect`
+    shown: str
 
     def put(self, body: bytes, timeout: float) -> None:
         """Append a message. Raises QueueFull when there is no room within ``timeout`` seconds, QueueError when the broker

@@ -76,6 +76,8 @@ def address(path: str) -> Iterator[str]:
 class BuiltinQueue:
     """One queue of the server at ``path``. Connects when used; after an error the next call connects anew."""
 
+    shown = ""
+
     def __init__(self, path: str, name: str, *, maxsize: int = 100, late_ack: bool = False) -> None:
         self.name = name
         self._path = path

@@ -234,7 +234,10 @@ class QueueServer:
             depths = {name: len(queue.store) for name, queue in sorted(self._queues.items())}
             self._reply(peer, Status.OK, len(depths), encode_depths(depths))
             return
-        queue = self._queues.setdefault(name, _Queue())
+        queue = self._queues.get(name) or _Queue()
+        if op is Op.PUT or seconds > 0:
+            # who only looks leaves no queue behind: each worker looks for its orders
+            self._queues[name] = queue
         if op is Op.PUT:
             self._park(_Parked(peer, queue, number, body), seconds)
         elif op is Op.GET:

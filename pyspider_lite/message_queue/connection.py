@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from pyspider_lite.errors import MessageTooLarge, QueueError, QueueFull
+from pyspider_lite.errors import MessageTooLarge, QueueFull
 from pyspider_lite.message_queue.base import MessageQueue
+from pyspider_lite.outages import Waiter
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ _FULL_IS_NEWS = 10.0
 class Backoff:
     """Seconds to wait between tries: doubling from ``first`` up to ``cap``, with jitter, so that a hundred workers do not come at once."""
 
-    def __init__(self, first: float = 0.1, cap: float = 5.0) -> None:
+    def __init__(self, first: float = 0.1, cap: float = 3.0) -> None:
         self._first = first
         self._cap = cap
         self._next = first
@@ -42,7 +43,7 @@ class Backoff:
 
 
 class Connection:
-    """One queue that is opened when needed, by one thread, and comes back for ever. An outage is logged once, and its end once."""
+    """One queue that is opened when needed, by one thread, and comes back for ever. Outages are said by `outages`."""
 
     def __init__(self, connect: Connect, label: str) -> None:
         self._connect = connect
@@ -51,8 +52,12 @@ class Connection:
         self._backoff = Backoff()
         self._ending = threading.Event()
         self._end: float | None = None
-        #: Unix time since which the queue cannot be reached; None when it can
-        self.waiting_since: float | None = None
+        self._waiter = Waiter()
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Unix time since which the queue cannot be reached; None when it can."""
+        return self._waiter.since
 
     def call(self, work: Callable[[MessageQueue], R]) -> R | None:
         """What ``work`` gives; None when the queue could not be reached, after a wait. QueueFull and MessageTooLarge pass through."""
@@ -99,25 +104,20 @@ class Connection:
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close()
+        self._waiter.stop()
 
     def _patience(self) -> float:
         return PATIENCE if self._end is None else max(0.0, min(PATIENCE, self._end - time.monotonic()))
 
     def _is_there(self) -> None:
         self._backoff.reset()
-        if self.waiting_since is not None:
-            logger.info("%s: the queue is back after %.1f s", self._label, time.time() - self.waiting_since)
-            self.waiting_since = None
+        self._waiter.back()
 
     def _is_away(self, error: Exception) -> None:
-        self.close()
-        if self.waiting_since is None:
-            self.waiting_since = time.time()
-            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.waiting_since))
-            expected = isinstance(error, QueueError)
-            logger.warning(
-                "waiting for %s since %s: %s", self._label, stamp, error, exc_info=None if expected else error
-            )
+        queue, self._queue = self._queue, None
+        self._waiter.away(error, (queue.shown if queue is not None else "") or self._label)
+        if queue is not None:
+            queue.close()
         delay = self._backoff.next()
         if self._end is None:
             self._ending.wait(delay)

@@ -24,6 +24,8 @@ _queues_lock = threading.Lock()
 class MemoryQueue:
     """The queue ``name`` in the space ``space``: all objects of this process with the same two names share it."""
 
+    shown = ""
+
     def __init__(self, space: str, name: str, *, maxsize: int = 100, late_ack: bool = False) -> None:
         self.name = name
         self._maxsize = maxsize

@@ -17,12 +17,13 @@ class Inbox:
         self._changed = threading.Condition()
         self._batches: dict[QueueName, deque[deque[Page]]] = {queue: deque() for queue in _BATCHES}
         self._paused = False
+        self._held = False
 
     def wait_for_room(self, queue: QueueName, seconds: float) -> bool:
         """Whether one more batch of ``queue`` may be taken, after at most ``seconds``."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: not self._paused and len(self._batches[queue]) < _BATCHES[queue], seconds
+                lambda: not self._paused and not self._held and len(self._batches[queue]) < _BATCHES[queue], seconds
             )
 
     def put(self, queue: QueueName, pages: list[Page]) -> None:
@@ -55,6 +56,12 @@ class Inbox:
             if self._paused:
                 self._paused = False
                 self._changed.notify_all()
+
+    def hold(self, held: bool) -> None:
+        """Somebody ordered that nothing more is taken, or that it is taken again; `resume` does not end this."""
+        with self._changed:
+            self._held = held
+            self._changed.notify_all()
 
     def take_all(self) -> dict[QueueName, list[Page]]:
         """Empty it: what it held, by queue."""

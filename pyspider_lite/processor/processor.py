@@ -21,6 +21,7 @@ from pyspider_lite.processor.inbox import Inbox
 from pyspider_lite.processor.outbox import ResultOutbox, give_back
 from pyspider_lite.processor.pipe import Done, NeedScript, Run
 from pyspider_lite.processor.scripts import Scripts
+from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,9 @@ class Processor:
         self._heartbeat = heartbeat
         self._stop_at: float | None = None
         self._inbox = Inbox()
-        self._scripts = Scripts(projectdb, self._give_up)
+        #: time.monotonic() of the loop's last turn; a long callback does not keep it from turning
+        self.stepped = time.monotonic()
+        self._scripts = Scripts(projectdb, self._stops)
         self._child = ChildProcess(
             ChildOptions(
                 memory_limit=self._options.memory_limit,
@@ -84,6 +87,7 @@ class Processor:
             )
         )
         self._next_look = 0.0
+        self._draining = False
         results = Publisher(connect_results, capacity=4, name=QueueName.RESULTS)
         self._givers = {
             QueueName.CONTROL: Publisher(connect_control, capacity=4, name=f"{QueueName.CONTROL} (giving back)"),
@@ -115,9 +119,28 @@ class Processor:
         if self._stop_at is None:
             self._stop_at = time.monotonic() + self._options.drain_timeout
 
+    def pause(self) -> None:
+        """Take no more pages until `resume`; those in hand are processed."""
+        self._order("paused")
+
+    def drain(self) -> None:
+        """As `pause`, and give back the pages that have not begun."""
+        self._order("draining")
+
+    def resume(self) -> None:
+        """Take pages again."""
+        self._order("")
+
+    def _order(self, state: str) -> None:
+        self._draining = state == "draining"
+        self._inbox.hold(bool(state))
+        self._heartbeat.set_state(state)
+
     def run(self) -> None:
         """Work until `stop`; what goes wrong in here is logged and survived."""
         backoff = Backoff()
+        # before it takes pages that it has no scripts for
+        self._scripts.reach()
         for thread in (*self._publishers, *self._consumers):
             thread.start()
         try:
@@ -133,10 +156,13 @@ class Processor:
             self._drain()
 
     def _step(self) -> None:
+        self.stepped = time.monotonic()
         if self._heartbeat.frozen():
             # the scheduler took us for dead meanwhile, and gave to others what we had not started
             for pages in self._inbox.take_all().values():
                 self._heartbeat.forget([page.task.key for page in pages])
+        if self._draining:
+            self._release_waiting()
         self._child.start()
         page = self._inbox.get(IDLE if self._outbox else PATIENCE)
         if page is None:
@@ -147,7 +173,7 @@ class Processor:
         try:
             reports, size = self._execute(page)
         except _Drained:
-            logger.warning("%s: still running at the end of the drain time; it is given back", page.task.url)
+            logger.warning("%s: not over when the processor has to end; it is given back", page.task.url)
             self._child.kill()
             self._heartbeat.release([page.task.key])
         else:
@@ -169,14 +195,27 @@ class Processor:
         for patience in (0.0, 2.0):  # all are told before one is waited for
             for consumer in self._consumers:
                 consumer.stop(patience)
-        for pages in self._inbox.take_all().values():
-            self._heartbeat.release([page.task.key for page in pages])
+        self._release_waiting()
         self._outbox.flush()
         self._child.close()
         for publisher in self._publishers:
             publisher.stop(max(1.0, self._stop_at - time.monotonic()))
 
+    def _release_waiting(self) -> None:
+        for pages in self._inbox.take_all().values():
+            self._heartbeat.release([page.task.key for page in pages])
+
+    def readings(self) -> list[Reading]:
+        """For /metrics."""
+        size = self._child.resident() if self._child.alive else 0
+        return [Reading("child_resident_bytes", "Memory of the process that runs callbacks", {"": size})]
+
+    def _stops(self) -> bool:
+        self.stepped = time.monotonic()
+        return self._stop_at is not None
+
     def _give_up(self) -> bool:
+        self.stepped = time.monotonic()
         return self._stop_at is not None and time.monotonic() >= self._stop_at
 
     # --- one page ---

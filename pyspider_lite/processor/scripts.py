@@ -14,6 +14,7 @@ from pyspider_lite.consumer import Backoff
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Project
+from pyspider_lite.outages import Waiter
 from pyspider_lite.processor.pipe import NeedScript, Script
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ V = TypeVar("V")
 
 #: scripts kept, so that a new child gets the versions that the old one had
 _KEPT = 400
+#: seconds in which it is noticed that the processor stops
+_STOP_NOTICED = 0.25
 #: seconds for which the newest version of a script is taken to be the newest
 _FRESH = 1.0
 
@@ -33,11 +36,12 @@ def script_md5(script: str) -> str:
 
 
 class Scripts:
-    """The processor's view of the projectdb."""
+    """The processor's view of the projectdb. ``give_up()``: the processor stops, do not wait for a database that is away."""
 
     def __init__(self, projectdb: ProjectDB, give_up: Callable[[], bool]) -> None:
         self._projectdb = projectdb
         self._give_up = give_up
+        self._waiter = Waiter()
         self._versions: OrderedDict[tuple[str, str], Project] = OrderedDict()
         #: name -> md5 of the newest version ("" for none) and when it was looked up
         self._newest: OrderedDict[str, tuple[str, float]] = OrderedDict()
@@ -57,28 +61,41 @@ class Scripts:
             return Script(md5=md5)
         return Script(md5=md5, project=self._versions[name, md5])
 
+    def reach(self) -> None:
+        """Come back when the database answers, or the processor stops."""
+        self._wait_for(self._projectdb.stamp)
+
     def _look_up(self, name: str, wanted: str) -> str | None:
         """The md5 of the newest version, "" if there is no such project, None if the database is away to the end."""
         md5, at = self._newest.get(name, ("", 0.0))
         if not wanted and time.monotonic() - at < _FRESH and (not md5 or (name, md5) in self._versions):
             return md5
+        answer = self._wait_for(lambda: (self._projectdb.get(name),))
+        if answer is None:
+            return None
+        (project,) = answer
+        md5 = "" if project is None else script_md5(project.script)
+        if project is not None:
+            _remember(self._versions, (name, md5), project)
+        _remember(self._newest, name, (md5, time.monotonic()))
+        return md5
+
+    def _wait_for(self, ask: Callable[[], V]) -> V | None:
+        """The database's answer; None if it is away to the end."""
         backoff = Backoff()
-        told = False
-        while not self._give_up():
+        while True:
             try:
-                project = self._projectdb.get(name)
+                answer = ask()
             except DatabaseError as error:
-                if not told:
-                    logger.warning("waiting for the projectdb, to load %s: %s", name, error)
-                    told = True
-                time.sleep(backoff.next())
-                continue
-            md5 = "" if project is None else script_md5(project.script)
-            if project is not None:
-                _remember(self._versions, (name, md5), project)
-            _remember(self._newest, name, (md5, time.monotonic()))
-            return md5
-        return None
+                self._waiter.away(error)
+                until = time.monotonic() + backoff.next()
+                while not self._give_up() and time.monotonic() < until:
+                    time.sleep(_STOP_NOTICED)
+                if self._give_up():
+                    return None
+            else:
+                self._waiter.back()
+                return answer
 
 
 def _remember(kept: OrderedDict[K, V], key: K, value: V) -> bool:

@@ -71,8 +71,8 @@ def _row(id_: str, kind: ControlKind, project: ProjectRun, task: NewTask) -> Con
     return Control(id=id_, project=project.name, kind=kind, generation=project.head.generation, task=task)
 
 
-def page(row: Control, project: ProjectRun) -> Page:
-    """A control row as a processor gets it: with a response that needed no fetch."""
+def page(row: Control, project: ProjectRun, track: dict[str, Any]) -> Page:
+    """A control row as a processor gets it: with a response that needed no fetch, and what it left behind the last time."""
     save: Any = row.task.fetch.get("save")
     task = Dispatch(
         taskid=row.task.taskid,
@@ -84,6 +84,7 @@ def page(row: Control, project: ProjectRun) -> Page:
         schedule=row.task.schedule,
         fetch=row.task.fetch,
         process=row.task.process,
+        track=track,
         group=project.head.group,
         project_md5sum=project.md5,
         project_updatetime=project.head.updatetime,

@@ -4,6 +4,7 @@ import logging
 from collections import deque
 
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Control, ControlKind, Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
@@ -145,7 +146,11 @@ class ControlWork:
             else:
                 self._parked.setdefault(row.project, []).append(row.id)
         if chosen:
-            self._dispatcher.dispatch_control(chosen)
+            try:
+                self._dispatcher.dispatch_control(chosen)
+            except DatabaseError:
+                self._ready.extend(row.id for row, _ in chosen)
+                raise
 
     def unpark(self, name: str) -> None:
         """The project is active again: what waited for it may go."""

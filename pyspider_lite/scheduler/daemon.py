@@ -2,20 +2,27 @@
 another scheduler leads. Started by `bootstrap`."""
 
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable
 from secrets import token_hex
+from typing import Any
 
-from pyspider_lite.consumer import Consumer, Publisher
+from pyspider_lite import outages
+from pyspider_lite.consumer import Backoff, Consumer, Publisher
+from pyspider_lite.consumer import Connect as ConnectOne
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
-from pyspider_lite.errors import LostLeadership, QueueError
+from pyspider_lite.errors import DatabaseError, LostLeadership, QueueError
+from pyspider_lite.heartbeat import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
-from pyspider_lite.models import NewTaskBatch, QueueName, StatusBatch
+from pyspider_lite.models import Beat, NewTaskBatch, OrderKind, QueueName, Role, StatusBatch
+from pyspider_lite.orders import OrderWatch
+from pyspider_lite.readings import Reading
+from pyspider_lite.scheduler import numbers
 from pyspider_lite.scheduler.inbox import Depths, Heard, Inbox
 from pyspider_lite.scheduler.leader import Leadership
+from pyspider_lite.scheduler.presence import Presence
+from pyspider_lite.scheduler.roster import Roster
 from pyspider_lite.scheduler.scheduler import MAX_BACKLOG, Options, Scheduler
 
 logger = logging.getLogger("scheduler")
@@ -31,8 +38,8 @@ ADOPT_FOR = 2.5
 _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, QueueName.RESULTS)
 #: seconds in which `SchedulerDaemon.stop` is noticed
 _STOP_NOTICED = 0.25
-#: seconds between two looks at the database's clock
-_CLOCK_EVERY = 60.0
+#: seconds between two looks at the database's clock, and between two tries while it does not answer
+_CLOCK_EVERY, _CLOCK_RETRY = 60.0, 5.0
 
 
 class _Out:
@@ -109,6 +116,8 @@ class SchedulerDaemon:
         rpc: Callable[[], str] = str,
         on_idle: Callable[[Scheduler], None] | None = None,
         scheduler_cls: type[Scheduler] = Scheduler,
+        info: WorkerInfo | None = None,
+        orders: ConnectOne | None = None,
     ) -> None:
         self._taskdb = taskdb
         self._projectdb = projectdb
@@ -119,9 +128,17 @@ class SchedulerDaemon:
         #: called when all projects are finished (`one`)
         self._on_idle = on_idle
         self._scheduler_cls = scheduler_cls
+        self.info = info or WorkerInfo.make(Role.SCHEDULER, 0)
+        self._orders = orders
+        self._roster: Roster | None = None
+        self._load = 0
         self._stopping = False
         self._offset = 0.0
-        self._clock_looked = float("-inf")
+        self._clock_due = float("-inf")
+        self._waiter = outages.Waiter()
+        self._leadership: Leadership | None = None
+        #: time.monotonic() of the loop's last turn
+        self.stepped = time.monotonic()
         #: of the scheduler while this one leads
         self.inbox: Inbox | None = None
 
@@ -129,44 +146,77 @@ class SchedulerDaemon:
         """End after the step that runs now, within a second. Safe in a signal handler: takes no lock."""
         self._stopping = True
 
+    def readings(self) -> list[Reading]:
+        """For /metrics."""
+        return numbers.ask(self.inbox)
+
+    def describe(self) -> dict[str, Any]:
+        """For /readyz: whether it leads, and who does otherwise."""
+        if self.inbox is not None:
+            return {"leading": True}
+        leader = self._leadership.leader if self._leadership is not None else None
+        more = {"leader": leader.holder, "leader_rpc": leader.rpc} if leader is not None else {}
+        return {"leading": False, **more}
+
     def run(self) -> None:
         """Until `stop`; survives losing the lead."""
         logger.info("scheduler starting...")
+        roster = self._roster = Roster(self._taskdb.copy(), self._beat, lambda: self.inbox is not None)
+        roster.start()
+        # it cannot pause: that is what the projects and the fetchers are for
+        orders = OrderWatch(self._orders, {OrderKind.STOP: self.stop}) if self._orders is not None else None
+        if orders is not None:
+            orders.start()
         while not self._stopping:
             try:
                 self._stand_by()
+            except DatabaseError as error:
+                self._waiter.away(error)
+                self._sleep(1.0)
             except Exception:
                 logger.exception("the scheduler begins anew after an error")
-                time.sleep(1.0)
+                self._sleep(1.0)
+        if orders is not None:
+            orders.stop()
+        roster.stop()
         logger.info("scheduler exiting...")
+
+    def _beat(self) -> Beat:
+        """What the list of workers says of this scheduler."""
+        state = "standing by" if self.inbox is None else "leading"
+        return self.info.beat(load=self._load, rpc=self._rpc(), state=state, waiting=outages.waiting())
 
     def _stand_by(self) -> None:
         lost = threading.Event()
-        holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
-        leadership = Leadership(self._taskdb.copy(), holder, self._rpc, lost.set)
+        holder = f"{self.info.worker}:{token_hex(4)}"
+        leadership = self._leadership = Leadership(self._taskdb.copy(), holder, self._rpc, lost.set)
         leadership.start()
         said = False
         try:
             while not self._stopping and leadership.is_alive():
+                self.stepped = time.monotonic()
                 epoch = leadership.wait(0.2)
                 if epoch is not None:
-                    self._lead(epoch, lost)
+                    self._lead(epoch, lost, leadership)
                     return
-                if not said:
+                if leadership.leader is not None and not said:
                     logger.info("another scheduler leads, standing by")
                     said = True
         finally:
             leadership.stop()
 
-    def _lead(self, epoch: int, lost: threading.Event) -> None:
+    def _lead(self, epoch: int, lost: threading.Event, leadership: Leadership) -> None:
         logger.info("leading, epoch %d", epoch)
+        assert self._roster is not None
         inbox = self.inbox = Inbox()
+        self._roster.changed()
         tasks_out = _Out(self._connect, QueueName.TO_FETCHER, inbox)
         pages_out = _Out(self._connect, QueueName.CONTROL, inbox)
         watch = _DepthWatch(self._connect, inbox)
         consumers: tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]] | tuple[()] = ()
+        scheduler: Scheduler | None = None
         try:
-            self._purge(epoch)
+            self._purge(epoch, lost)
             scheduler = self._scheduler_cls(
                 taskdb=self._taskdb,
                 projectdb=self._projectdb,
@@ -178,43 +228,59 @@ class SchedulerDaemon:
                 options=self._options,
                 adopt_for=ADOPT_FOR if epoch > 1 else 0.0,
             )
-            consumers = self._consumers(scheduler, inbox)
+            self._waiter.back()
+            consumers = self._consumers(scheduler, inbox, leadership)
             for thread in (*consumers, watch):
                 thread.start()
-            self._loop(scheduler, lost, inbox, consumers[0], watch)
+            self._loop(scheduler, lost, inbox, consumers[0], watch, leadership)
         except LostLeadership as error:
             logger.warning("epoch %d ends: %s", epoch, error)
         finally:
             self.inbox = None
+            self._load = 0
+            self._roster.changed()
             # all are told before one is waited for
             watch.stop()
             for seconds in (0.0, 2.0):
                 for consumer in consumers:
                     consumer.stop(seconds)
-            tasks_out.publisher.stop(1.0)
-            pages_out.publisher.stop(1.0)
+            for out in (tasks_out.publisher, pages_out.publisher):
+                out.stop(1.0 if out.waiting_since is None else 0.0)
+            if scheduler is not None:
+                scheduler.end()
 
-    def _purge(self, epoch: int) -> None:
-        """What the leader before us gave out and nobody took is given out by us (design, section 5)."""
-        if epoch == 1:
-            return
-        for name in (QueueName.TO_FETCHER, QueueName.CONTROL):
-            queue = None
+    def _purge(self, epoch: int, lost: threading.Event) -> None:
+        """What the leader before us gave out and nobody took is given out by us (design, section 5): a broker that is away is waited
+        for, since with it that would come back, too."""
+        names = [QueueName.TO_FETCHER, QueueName.CONTROL] if epoch > 1 else []
+        backoff = Backoff()
+        while names and not self._stopping and not lost.is_set():
+            self.stepped = time.monotonic()
+            queue = self._connect(names[-1], False)
             try:
-                queue = self._connect(name, False)
                 queue.purge()
             except QueueError as error:
-                logger.debug("%s could not be purged: %s", name, error)
+                self._waiter.away(error, queue.shown)
+                self._sleep(backoff.next())
+            else:
+                names.pop()
             finally:
-                if queue is not None:
-                    queue.close()
+                queue.close()
 
-    def _consumers(self, scheduler: Scheduler, inbox: Inbox) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
+    def _consumers(
+        self, scheduler: Scheduler, inbox: Inbox, leadership: Leadership
+    ) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
         def room(seconds: float) -> bool:
-            if scheduler.backlog >= MAX_BACKLOG:
+            # who may have been replaced takes nothing from the new leader
+            if leadership.overdue or scheduler.backlog >= MAX_BACKLOG:
                 time.sleep(min(seconds, 0.05))
                 return False
             return inbox.room(seconds)
+
+        def status(batch: StatusBatch) -> None:
+            if self._roster is not None:
+                self._roster.hear(batch)
+            inbox.status(batch)
 
         def broken(queue: str, reason: str, body: bytes) -> None:
             inbox.command(lambda target: target.keep_aside(queue, reason, body))
@@ -223,7 +289,7 @@ class SchedulerDaemon:
             Consumer(
                 lambda: self._connect(QueueName.STATUS, False),
                 StatusBatch,
-                inbox.status,
+                status,
                 broken=broken,
                 room=room,
                 name=QueueName.STATUS,
@@ -246,17 +312,27 @@ class SchedulerDaemon:
         inbox: Inbox,
         status: Consumer[StatusBatch],
         watch: _DepthWatch,
+        leadership: Leadership,
     ) -> None:
+        broker_away = False
         wake = 0.0
         asked = 0.0
+        presence = Presence()
         while not self._stopping and not lost.is_set():
+            self.stepped = time.monotonic()
             heard = inbox.collect(max(0.0, min(wake - self._now(), _STOP_NOTICED)))
+            if broker_away and status.waiting_since is None:
+                # workers come back some seconds after us
+                scheduler.leases.fresh_term()
+            broker_away = status.waiting_since is not None
             if heard.nothing and self._now() < wake:
                 continue
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now
-            heard.drained = len(heard.status) + len(heard.new) < 64 and status.waiting_since is None
+            heard.drained = len(heard.status) + len(heard.new) < 64 and not broker_away and not leadership.overdue
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
+            self._load = len(scheduler.leases)
+            presence.look(clock, scheduler.leases)
             if len(scheduler.leases) and clock - asked >= 1.0:
                 asked = clock
                 watch.ask(clock)
@@ -276,9 +352,18 @@ class SchedulerDaemon:
     def _now(self) -> float:
         """The database's time: what is due is written in it."""
         clock = time.monotonic()
-        if clock - self._clock_looked > _CLOCK_EVERY:
-            self._offset = self._taskdb.time() - time.time()
+        if clock >= self._clock_due:
+            try:
+                self._offset = self._taskdb.time() - time.time()
+                self._clock_due = clock + _CLOCK_EVERY
+            except DatabaseError:
+                self._clock_due = clock + _CLOCK_RETRY  # the step says it
             if abs(self._offset) < 0.05:
                 self._offset = 0.0
-            self._clock_looked = clock
         return time.time() + self._offset
+
+    def _sleep(self, seconds: float) -> None:
+        """Notices `stop`."""
+        until = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < until:
+            time.sleep(min(seconds, _STOP_NOTICED))

@@ -4,13 +4,14 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, KeysView, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspider_lite import codec, crawl_config
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError, MessageTooLarge
 from pyspider_lite.models import (
     Control,
+    ControlKind,
     Dispatch,
     DueKey,
     NewTask,
@@ -95,6 +96,9 @@ class Dispatcher:
         self._too_large = too_large
         self._process_limit = process_limit + 5 if process_limit else math.inf
         self._batches = 0
+        #: runs given out so far: tasks, and control work
+        self.tasks_sent = 0
+        self.controls_sent = 0
         self._turns = 0
 
     # --- tasks ----------------------------------------------------------------------------------------------------------
@@ -238,14 +242,22 @@ class Dispatcher:
         for task, _ in batch:
             logger.debug("select %s:%s %s", task.project, task.taskid, task.url)
         self._tasks_out.put(name, body)
+        self.tasks_sent += len(batch)
 
     # --- control work ---------------------------------------------------------------------------------------------------
 
     def dispatch_control(self, rows: Iterable[tuple[Control, ProjectRun]]) -> None:
         """Give these control rows out (the caller looked at budget and room)."""
-        batch = [control.page(row, project) for row, project in rows]
+        batch = [control.page(row, project, self._track(row)) for row, project in rows]
         for start in range(0, len(batch), CONTROL_BATCH):
             self._send_control(batch[start : start + CONTROL_BATCH])
+
+    def _track(self, row: Control) -> dict[str, Any]:
+        """on_start and on_finished are shown as tasks and keep their self.save, as tasks do (behaviour H60)."""
+        if row.kind not in (ControlKind.START, ControlKind.FINISHED):
+            return {}
+        stored = self._taskdb.get(row.project, [row.task.taskid])
+        return stored[0].track if stored else {}
 
     def _send_control(self, pages: list[Page]) -> None:
         name = self._next_batch()
@@ -263,6 +275,7 @@ class Dispatcher:
             self._send_control(pages[middle:])
             return
         self._pages_out.put(name, body)
+        self.controls_sent += len(pages)
 
     def in_flight(self) -> KeysView[tuple[str, str]]:
         """Projects and taskids (or control ids) in flight."""

@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from pyspider_lite.database.base import TaskDB
+from pyspider_lite.consumer import Backoff
+from pyspider_lite.database.base import Leader, TaskDB
 from pyspider_lite.errors import DatabaseError
+from pyspider_lite.outages import Waiter
 
 logger = logging.getLogger("scheduler")
 
@@ -18,7 +20,10 @@ _TRY = 1.0
 
 
 class Leadership(threading.Thread):
-    """Tries to lead, and keeps the lead; ``lost`` is called once when it is gone."""
+    """Tries to lead, and keeps the lead; ``lost`` is called once when it is gone.
+
+    A database that is away takes no lead from anybody: whoever led goes on when it is back, unless another was faster.
+    """
 
     def __init__(self, taskdb: TaskDB, holder: str, rpc: Callable[[], str], lost: Callable[[], None]) -> None:
         super().__init__(name="leadership", daemon=True)
@@ -29,33 +34,39 @@ class Leadership(threading.Thread):
         self._leads = threading.Event()
         self._stopping = threading.Event()
         self._until = 0.0
+        self._waiter = Waiter()
         self.epoch: int | None = None
+        #: who leads in our place, as the database said last
+        self.leader: Leader | None = None
 
     def wait(self, timeout: float) -> int | None:
         """The epoch once we lead; None if that does not happen within ``timeout`` seconds."""
         return self.epoch if self._leads.wait(timeout) else None
 
+    @property
+    def overdue(self) -> bool:
+        """It leads, but could not renew in time: another may lead, or will."""
+        return self.epoch is not None and time.monotonic() >= self._until
+
     def stop(self) -> None:
         """Give the lead back, so that a stand-by takes over at once."""
         self._stopping.set()
         if self.is_alive():
-            self.join(5.0)
+            self.join(5.0 if self._waiter.since is None else 0.5)
 
     def run(self) -> None:
-        said = False
+        backoff = Backoff(0.2)
         while not self._stopping.is_set():
-            began = time.monotonic()
             try:
-                lost = not self._round(began)
-            except DatabaseError as error:
-                lost = self.epoch is not None and time.monotonic() >= self._until
-                if not said:
-                    logger.warning("waiting for the database, to lead: %s", error)
-                said = True
-            else:
-                said = False
-            if lost and self.epoch is not None:
-                logger.warning("epoch %d: another scheduler may lead now", self.epoch)
+                ours = self._round(time.monotonic())
+            except Exception as error:  # of a driver, too: this thread has to live
+                self._waiter.away(error)
+                self._stopping.wait(backoff.next())
+                continue
+            self._waiter.back()
+            backoff.reset()
+            if not ours:
+                logger.warning("epoch %d: another scheduler leads now", self.epoch)
                 self._lost()
                 break
             self._stopping.wait(_TRY if self.epoch is None else RENEW)
@@ -64,9 +75,10 @@ class Leadership(threading.Thread):
     def _round(self, began: float) -> bool:
         """One try to lead, or to renew; False if the lead is another's."""
         if self.epoch is None:
+            self._until = began + TERM
             self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc())
+            self.leader = self._taskdb.leader() if self.epoch is None else None
             if self.epoch is not None:
-                self._until = began + TERM
                 self._leads.set()
             return True
         if not self._taskdb.renew(self.epoch, TERM):
@@ -76,8 +88,9 @@ class Leadership(threading.Thread):
 
     def _resign(self) -> None:
         try:
-            if self.epoch is not None:
+            if self.epoch is not None and self._waiter.since is None:
                 self._taskdb.resign(self.epoch)
         except DatabaseError as error:
             logger.debug("could not resign: %s", error)
+        self._waiter.stop()
         self._taskdb.close()

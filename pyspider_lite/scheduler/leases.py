@@ -113,8 +113,9 @@ class Leases:
         return self._leases.keys()
 
     def pool_sizes(self, role: str) -> list[int]:
-        """Pool sizes of the live workers of a role."""
-        return [worker.beat.pool_size for worker in self.workers.values() if worker.beat.role == role]
+        """Pool sizes of the workers of a role that are at work: alive, and neither paused nor draining."""
+        beats = (worker.beat for worker in self.workers.values())
+        return [beat.pool_size for beat in beats if beat.role == role and not beat.state]
 
     # --- what happens to a run ------------------------------------------------------------------------------------------
 

@@ -1,20 +1,24 @@
 """What others may ask of a running scheduler (behaviour S85 to S93): the functions of its XML-RPC port.
 
 Called on the server's threads. The scheduler's state belongs to its loop, so each of them posts a command to the loop's inbox
-and waits for the answer. `assembly` registers them.
+and waits for the answer. A stand-by answers with the address of the one that leads. `assembly` registers them.
 """
 
 import heapq
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, Protocol, TypeVar
 from xmlrpc.client import Fault
 
 import msgspec
 
+from pyspider_lite.counters import WINDOWS
+from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import NewTask
+from pyspider_lite.rpc import FAULT
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.scheduler import Scheduler
@@ -25,7 +29,6 @@ T = TypeVar("T")
 
 #: seconds to wait for the loop's answer
 DEADLINE = 5.0
-_FAULT = 1
 
 
 class Daemon(Protocol):
@@ -42,8 +45,10 @@ class Daemon(Protocol):
 class Remote:
     """The functions; what cannot be answered is a Fault with one sentence."""
 
-    def __init__(self, daemon: Daemon, deadline: float = DEADLINE) -> None:
+    def __init__(self, daemon: Daemon, taskdb: Callable[[], TaskDB], deadline: float = DEADLINE) -> None:
+        """``taskdb`` gives a connection for one question, who leads."""
         self._daemon = daemon
+        self._taskdb = taskdb
         self._deadline = deadline
 
     def functions(self) -> dict[str, Callable[..., Any]]:
@@ -69,14 +74,15 @@ class Remote:
     def counter(self, time: str, type: str) -> dict[str, dict[str, float]]:
         """{project: {name: number}} in the window 5m_time, 5m, 1h, 1d or all, as sum or avg (S87)."""
         if type not in ("sum", "avg"):
-            raise Fault(_FAULT, f"counter: type must be sum or avg, not {type!r}")
-        try:
-            return self._ask(lambda scheduler: scheduler.counters.get(scheduler.now, time, average=type == "avg"))
-        except KeyError:
-            raise Fault(_FAULT, f"counter: time must be 5m_time, 5m, 1h, 1d or all, not {time!r}") from None
+            raise Fault(FAULT, f"counter: type must be sum or avg, not {type!r:.60}")
+        if time not in WINDOWS:
+            raise Fault(FAULT, f"counter: time must be 5m_time, 5m, 1h, 1d or all, not {time!r:.60}")
+        return self._ask(lambda scheduler: scheduler.counters.get(scheduler.now, time, average=type == "avg"))
 
     def get_active_tasks(self, project: str | None = None, limit: int = 100) -> list[tuple[float, dict[str, Any]]]:
         """Time and task of the runs that ended last, newest first (S91); of all projects if none is named."""
+        if not isinstance(limit, int) or not (project is None or isinstance(project, str)):
+            raise Fault(FAULT, "get_active_tasks: expected the name of a project or nil, and a whole number")
 
         def newest(scheduler: Scheduler) -> list[tuple[float, dict[str, Any]]]:
             runs = [run for name, one in scheduler.projects.items() if project in (None, name) for run in one.log]
@@ -120,11 +126,11 @@ class Remote:
         stored and was to be run."""
         new = _read(task)
         if new is None:
-            raise Fault(_FAULT, "send_task: a task has taskid, project and url")
+            raise Fault(FAULT, "send_task: a task has taskid, project and url")
         if not self._works_on(new.project):
-            raise Fault(_FAULT, f"send_task: the project {new.project} is unknown or not started")
+            raise Fault(FAULT, f"send_task: the project {new.project} is unknown or not started")
         if not self._ask(lambda scheduler: scheduler.send_now(new)):
-            raise Fault(_FAULT, "send_task: the fetchers' queue is full, try again later")
+            raise Fault(FAULT, "send_task: the fetchers' queue is full, try again later")
         return True
 
     def _works_on(self, name: str) -> bool:
@@ -146,8 +152,18 @@ class Remote:
     def _inbox(self) -> Inbox:
         inbox = self._daemon.inbox
         if inbox is None:
-            raise Fault(_FAULT, "this scheduler does not lead now; ask the one that does, or try again")
+            raise Fault(FAULT, f"this scheduler does not lead now; {self._who_leads()}")
         return inbox
+
+    def _who_leads(self) -> str:
+        try:
+            with closing(self._taskdb()) as taskdb:
+                leader = taskdb.leader()
+                if leader is None or leader.until < taskdb.time():
+                    return "none does, try again"
+        except DatabaseError as error:
+            return f"who does cannot be asked: {error}"
+        return f"the one that does is at {leader.rpc or 'no address, it runs without XML-RPC'} ({leader.holder})"
 
     def _ask(self, question: Callable[[Scheduler], T]) -> T:
         """What ``question`` returns or raises in the scheduler's loop."""
@@ -167,10 +183,10 @@ class Remote:
             return answer.result(self._deadline)
         except TimeoutError:
             raise Fault(
-                _FAULT, f"the scheduler did not answer within {self._deadline:g} s; it may still do it"
+                FAULT, f"the scheduler did not answer within {self._deadline:g} s; it may still do it"
             ) from None
         except DatabaseError as error:
-            raise Fault(_FAULT, str(error)) from None
+            raise Fault(FAULT, str(error)) from None
 
 
 def _resolve(future: "Future[T]", value: T) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from pyspider_lite import codec
+from pyspider_lite.consumer import Backoff
 from pyspider_lite.counters import Counters
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import BrokenMessage, DatabaseError, DataError, LostLeadership
@@ -30,6 +31,7 @@ from pyspider_lite.models import (
     StatusBatch,
     Task,
 )
+from pyspider_lite.outages import Waiter
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.aftermath import Aftermath
 from pyspider_lite.scheduler.batch import Batch
@@ -49,8 +51,6 @@ logger = logging.getLogger("scheduler")
 MAX_REPORTS, MAX_ROWS = 500, 5_000
 #: what waits for a commit; above it nothing more is taken in
 MAX_BACKLOG = 5_000
-#: seconds between two tries at a database that is away
-_RETRY_DB = (0.2, 5.0)
 #: pages batches a processor above which fetchers hold back
 _HELD_BACK_OVER = 4
 
@@ -124,10 +124,13 @@ class Scheduler:
         self._batch = Batch()
         self._waiting: deque[Batch] = deque()
         self._retry_at = 0.0
-        self._retry_delay = _RETRY_DB[0]
+        self._backoff = Backoff(0.2)
+        self._waiter = Waiter()
         #: claims of a leader before us are heard out before anything is given out
         self._dispatch_from = now + adopt_for
         self._held_back: frozenset[str] = frozenset({Role.RESULT_WORKER})
+        #: messages in each queue, as measured last
+        self.depths: dict[str, int] = {}
         self.now = now
 
     # --- the step -------------------------------------------------------------------------------------------------------
@@ -135,14 +138,15 @@ class Scheduler:
     def step(self, now: float, heard: Heard) -> float:
         """One round; when the next one is due at the latest. Raises LostLeadership when another scheduler leads."""
         self.now = now
-        self.leases.advance(now, drained=heard.drained)
+        self.leases.advance(now, drained=heard.drained and self._waiter.since is None)
         self._hear(heard)
         for command in heard.commands:
             command(self)
         try:
             if now >= self._retry_at:
                 self._work(now)
-                self._retry_delay = _RETRY_DB[0]
+                self._backoff.reset()
+                self._waiter.back()
         except LostLeadership:
             raise
         except DatabaseError as error:
@@ -163,17 +167,24 @@ class Scheduler:
         self._control.delete_stopped(now)
 
     def _database_away(self, error: DatabaseError, now: float) -> None:
-        if self._retry_delay == _RETRY_DB[0]:
-            logger.warning("waiting for the database: %s", error)
-        self._retry_at = now + self._retry_delay
-        self._retry_delay = min(self._retry_delay * 2, _RETRY_DB[1])
+        self._waiter.away(error)
+        self._retry_at = now + self._backoff.next()
         # our own outage is nobody's death
         self.leases.fresh_term()
+
+    def end(self) -> None:
+        """It leads no longer, so it waits for nothing."""
+        self._waiter.stop()
 
     @property
     def backlog(self) -> int:
         """Reports and submissions that wait for a commit: above MAX_BACKLOG nothing more should be taken in."""
         return len(self._batch.reports) + len(self._batch.submissions) + sum(batch.rows() for batch in self._waiting)
+
+    @property
+    def given_out(self) -> dict[str, int]:
+        """Runs given out so far, by kind."""
+        return {"task": self._dispatcher.tasks_sent, "control": self._dispatcher.controls_sent}
 
     @property
     def idle(self) -> bool:
@@ -211,7 +222,7 @@ class Scheduler:
         for new, ack in heard.new:
             self._hear_new_tasks(new, ack)
         if heard.depths is not None:
-            sizes = heard.depths.sizes
+            sizes = self.depths = heard.depths.sizes
             for queue, size in sizes.items():
                 if size == 0:
                     self.leases.seen_empty(queue, heard.depths.asked)

@@ -1,7 +1,7 @@
 """Names of projects and keys of ids."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspider_lite.database.names import KEY_LENGTH, store_key, verify_project_name
@@ -17,6 +17,7 @@ def test_bad_names(name: str) -> None:
     assert not verify_project_name(name)
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=200))
 def test_a_key_fits_its_column_and_the_id_can_be_told(taskid: str) -> None:
     key, full = store_key(taskid)

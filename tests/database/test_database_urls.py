@@ -33,6 +33,8 @@ def every_driver_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ("sqlalchemy+mariadb+taskdb://u@h/db", "mysql+pymysql://u@h/db", ""),
         ("sqlalchemy+postgresql+taskdb://u:p@h:5432/db", "postgresql+psycopg://u:p@h:5432/db", ""),
         ("sqlalchemy+postgresql+psycopg2+taskdb://u:p@h/db", "postgresql+psycopg://u:p@h/db", ""),
+        ("postgresql+taskdb://u:p%40@h/db", "postgresql+psycopg://u:p%40@h/db", ""),
+        ("sqlalchemy+mysql+mysqldb+taskdb://u:p@h/db", "mysql+pymysql://u:p@h/db", ""),
         ("sqlalchemy+postgres+taskdb://h/db", "postgresql+psycopg://h/db", ""),
     ],
 )
@@ -79,6 +81,8 @@ def test_a_missing_driver_names_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="needs pymysql; install it with: pip install pymysql"):
         connect_taskdb("mysql+taskdb://u:secret@h/db")
+    with pytest.raises(ConfigError, match=r"needs psycopg; install it with: pip install 'pyspider_lite\[postgresql\]'"):
+        connect_taskdb("sqlalchemy+postgresql+taskdb://u:secret@h/db")
 
 
 def test_the_registry_is_in_order() -> None:

@@ -56,12 +56,15 @@ def test_updates_by_key(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_statement_for_all_projects_is_what_it_would_be_for_one(dialect: str) -> None:
     made = DIALECTS[dialect]
-    tasks, index = schema._new_tasks(made)
+    tasks, *indexes = schema._new_tasks(made)
     assert tasks.replace(ANY_TABLE, "p") == str(
         CreateTable(task_table("p", dialect, create=True)).compile(dialect=made)
     )
-    own = CreateIndex(schema._due_index(task_table("p", dialect), dialect))
-    assert index.replace(ANY_TABLE, "p").replace("{index}", "lite-due-p") == str(own.compile(dialect=made))
+    for purpose, made_for_all, index in zip(
+        ("due", "state"), indexes, schema._indexes(task_table("p", dialect), "p", dialect), strict=True
+    ):
+        sql = made_for_all.replace(ANY_TABLE, "p").replace(f"{{index {purpose}}}", f"lite-{purpose}-p")
+        assert sql == str(CreateIndex(index).compile(dialect=made))
     results = schema._new_results(made).replace(ANY_TABLE, "p")
     assert results == str(CreateTable(result_table("p", dialect, create=True)).compile(dialect=made))
     for column, statement in (("url", "newest"), ("status", "end"), ("taskid", "insert")):

@@ -401,6 +401,15 @@ def test_dead_letters_come_newest_first(taskdb: TaskDB) -> None:
     assert taskdb.dead_letters(1) == letters[1:]
 
 
+def test_dead_letters_always_fit(taskdb: TaskDB) -> None:
+    letter = DeadLetter(kind="k" * 99, project="p" * 99, taskid="a\0\ud800b", reason="r\0", payload=b"\0", time=1.0)
+    with taskdb.begin(None) as tx:
+        tx.add_dead_letters([letter])
+    (found,) = taskdb.dead_letters()
+    assert (found.kind, found.project, found.payload) == ("k" * 64, "p" * 64, b"\0")
+    assert (found.taskid, found.reason) == ("a\ufffd?b", "r\ufffd")
+
+
 # --- the leader row ---------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """The real suite, started as its users start it, in a folder of its own."""
 
+import contextlib
 import json
 import os
 import signal
@@ -108,10 +109,23 @@ class Suite:
 @pytest.fixture
 def make_suite(tmp_path: Path) -> Iterator[Callable[..., Suite]]:
     """Makes suites that do not outlive the test."""
+    with _suites_in(tmp_path) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def make_suite_for_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Suite]]:
+    """The same for all tests of a module."""
+    with _suites_in(tmp_path_factory.mktemp("suites")) as make:
+        yield make
+
+
+@contextlib.contextmanager
+def _suites_in(parent: Path) -> Iterator[Callable[..., Suite]]:
     suites: list[Suite] = []
 
     def make(**config: Any) -> Suite:
-        folder = tmp_path / f"suite{len(suites)}"
+        folder = parent / f"suite{len(suites)}"
         folder.mkdir()
         suites.append(Suite(folder, **config))
         return suites[-1]

@@ -1,15 +1,21 @@
 """The XML-RPC ports of a real `all`, used as pyspider's web UI and its users' scripts use them."""
 
+import contextlib
 import json
 import socket
+import subprocess
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
-from xmlrpc.client import Fault, ServerProxy
+from urllib.parse import quote
+from xmlrpc.client import Fault, ProtocolError, ServerProxy
 
 import msgspec
 import pytest
 
 pytestmark = pytest.mark.e2e
+
+SECRET = "s3cret/with:@all %"
 
 SCRIPT = """
 from pyspider_lite import BaseHandler
@@ -20,6 +26,9 @@ class Handler(BaseHandler):
 
     def page(self, response):
         return {"text": response.text}
+
+    def on_message(self, project, msg):
+        return {"from": project, "msg": msg}
 
     def broken(self, response):
         raise ValueError("no good")
@@ -128,3 +137,63 @@ def test_the_fetcher_and_quitting(suite: Any) -> None:
         assert rpc._quit() is None
     # `all` starts it again
     suite.wait(lambda: suite.children("scheduler") not in ([], [before]))
+
+
+def test_what_xml_rpc_has_and_json_has_not_breaks_nothing(suite: Any) -> None:
+    with port(suite, "scheduler") as rpc:
+        for number, value in enumerate(
+            (b"\x80\0", datetime(2026, 1, 1), 2.0**70, float("nan"), "\u2028", {"": [None]})
+        ):
+            odd = {**task(f"odd{number}"), "fetch": {"save": value}}
+            for call, taskid in ((rpc.newtask, f"odd{number}"), (rpc.send_task, f"sent{number}")):
+                with contextlib.suppress(Fault):
+                    call({**odd, "taskid": taskid})
+        assert rpc.newtask(task("sane")) is True
+        suite.wait(lambda: ("data:,sane", {"text": "sane"}) in suite.results("shop"))
+        assert rpc.send_task(task("sent")) is True
+        suite.wait(lambda: ("data:,sent", {"text": "sent"}) in suite.results("shop"))
+        assert rpc.size() >= 0
+    assert "Traceback" not in suite.log.read_text()
+
+
+def test_a_stand_by_says_where_the_leader_is(suite: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    ((url,),) = suite.query("task", 'select rpc from "lite-leader"')
+    words = suite.words("scheduler", "--xmlrpc-port", str(number))
+    with subprocess.Popen(words, cwd=suite.folder, stderr=subprocess.PIPE, text=True) as stand_by:
+        try:
+            assert stand_by.stderr is not None
+            assert any("standing by" in line for line in stand_by.stderr)
+            with ServerProxy(f"http://127.0.0.1:{number}/", allow_none=True) as rpc:
+                for call in (rpc.size, rpc.update_project, rpc.webui_update):
+                    with pytest.raises(
+                        Fault, match=f"this scheduler does not lead now; the one that does is at {url} "
+                    ):
+                        call()
+                assert rpc._quit() is None
+            assert stand_by.wait(20) == 0
+        finally:
+            stand_by.kill()
+
+
+@pytest.mark.behaviour("C68", "C94", "C98")
+def test_the_secret_and_send_message(make_suite: Callable[..., Any]) -> None:
+    """A stand-by beside the leader says where that is; a command finds it in the taskdb."""
+    suite = make_suite(rpc_secret=SECRET)
+    suite.start()
+    suite.push("shop", SCRIPT)
+    suite.wait(lambda: suite.finished("shop"))
+    suite.command("send_message", "shop", "hello: 日本")
+    suite.wait(
+        lambda: any(result == {"from": "__command__", "msg": "hello: 日本"} for _, result in suite.results("shop"))
+    )
+
+    with port(suite, "scheduler") as rpc:
+        assert rpc.size() == 0
+        with pytest.raises(ProtocolError, match="newtask changes something, so it needs the secret"):
+            rpc.newtask(task("second"))
+    ((url,),) = suite.query("task", 'select rpc from "lite-leader"')
+    with ServerProxy(url.replace("//", f"//:{quote(SECRET, safe='')}@")) as rpc:
+        assert rpc.newtask(task("second")) is True
+    assert SECRET not in suite.log.read_text()

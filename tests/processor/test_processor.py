@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pyspider_lite import outages
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Broken, Claim, NewTask, QueueName, Release
+from pyspider_lite.models import Beat, Broken, Claim, NewTask, QueueName, Release
 
 HEAD = "import os, sys, time, signal, subprocess\nfrom pyspider_lite.handler import *\nclass Handler(BaseHandler):\n"
 
@@ -354,13 +355,26 @@ def test_a_version_that_is_gone_is_replaced_by_the_newest(rig, caplog):
 
 def test_the_database_is_waited_for(fresh_rig):
     fresh_rig.start(process_time_limit=0.3, hard_after=0.1)
+    assert fresh_rig.run(fresh_rig.page(OK, "quiet", project="q")).ok
     fresh_rig.projects.away = DatabaseError("gone fishing")
     page = fresh_rig.page(OK, "quiet")
     fresh_rig.put(page)
-    fresh_rig.until(lambda: fresh_rig.projects.asked >= 3)
-    assert not fresh_rig.reports() and fresh_rig.heartbeat.holds(page.task.key)
+    fresh_rig.until(lambda: fresh_rig.projects.asked >= 4)
+    assert len(fresh_rig.reports()) == 1 and fresh_rig.heartbeat.holds(page.task.key)
     fresh_rig.projects.away = None
     assert fresh_rig.report_of(page).ok
+
+
+def test_no_page_is_taken_before_the_database_was_there(fresh_rig):
+    fresh_rig.projects.away = DatabaseError("gone fishing", "mysql+projectdb://u:***@h/projectdb")
+    page = fresh_rig.page(OK, "quiet")
+    fresh_rig.put(page)
+    fresh_rig.start()
+    fresh_rig.until(lambda: "mysql+projectdb://u:***@h/projectdb" in outages.waiting())
+    assert not fresh_rig.heartbeat.holds(page.task.key)
+    fresh_rig.projects.away = None
+    assert fresh_rig.report_of(page).ok
+    assert not outages.waiting()
 
 
 def test_pages_behind_a_slow_one_are_given_back(rig):
@@ -480,3 +494,35 @@ def test_a_processor_that_is_killed_leaves_nobody_behind(tmp_path):
         while not all(map(gone, pids)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_paused_it_takes_nothing_and_finishes_what_it_has(fresh_rig):
+    fresh_rig.start()
+    slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(0.6)"), project="slow")
+    rest = [fresh_rig.page(OK, "quiet") for _ in range(3)]
+    fresh_rig.put(slow, *rest)
+    fresh_rig.until(lambda: fresh_rig.said(Claim))
+    fresh_rig.processor.pause()
+    assert all(fresh_rig.report_of(page).ok for page in (slow, *rest))
+    fresh_rig.until(lambda: fresh_rig.said(Beat)[-1].state == "paused" and not fresh_rig.said(Beat)[-1].holds)
+    later = fresh_rig.page(OK, "quiet")
+    fresh_rig.put(later)
+    beats = len(fresh_rig.said(Beat))
+    fresh_rig.until(lambda: len(fresh_rig.said(Beat)) > beats + 2)
+    assert len(fresh_rig.said(Claim)) == 1
+    fresh_rig.processor.resume()
+    assert fresh_rig.report_of(later).ok
+
+
+def test_drained_it_gives_back_what_has_not_begun(fresh_rig):
+    fresh_rig.start()
+    slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(0.6)"), project="slow")
+    rest = [fresh_rig.page(OK, "quiet") for _ in range(3)]
+    fresh_rig.put(slow, *rest)
+    fresh_rig.until(lambda: any(beat.running == slow.task.key for beat in fresh_rig.said(Beat)))
+    fresh_rig.processor.drain()
+    assert fresh_rig.report_of(slow).ok
+    fresh_rig.until(lambda: fresh_rig.said(Beat)[-1].state == "drained")
+    assert [run for release in fresh_rig.said(Release) for run in release.runs] == [page.task.key for page in rest]
+    fresh_rig.processor.resume()
+    assert fresh_rig.run(fresh_rig.page(OK, "quiet")).ok

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from played_crawl import done, links, new, raw
 
-from pyspider_lite import codec
+from pyspider_lite import codec, outages
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
+from pyspider_lite.errors import DatabaseError
 from pyspider_lite.message_queue import connect
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.models import (
@@ -35,19 +36,21 @@ from pyspider_lite.scheduler.daemon import SchedulerDaemon
 
 _spaces = itertools.count()
 PAGES = 60
+AWAY = "mysql+taskdb://u:***@h/taskdb"
 
 
 class Watched:
-    """A taskdb that notes the epoch of each transaction while it holds the write lock; renewing can be frozen."""
+    """A taskdb that notes the epoch of each transaction while it holds the write lock; renewing can be frozen, and all be away."""
 
-    def __init__(self, taskdb: Any, epochs: list[int], frozen: threading.Event) -> None:
-        self._taskdb, self._epochs, self._frozen = taskdb, epochs, frozen
+    def __init__(self, taskdb: Any, epochs: list[int], frozen: threading.Event, away: threading.Event) -> None:
+        self._taskdb, self._epochs, self._frozen, self.away = taskdb, epochs, frozen, away
 
     def copy(self) -> "Watched":
-        return Watched(self._taskdb.copy(), self._epochs, self._frozen)
+        return Watched(self._taskdb.copy(), self._epochs, self._frozen, self.away)
 
     @contextmanager
     def begin(self, epoch: int | None) -> Iterator[Any]:
+        self._look()
         with self._taskdb.begin(epoch) as tx:
             yield tx
             if epoch is not None:
@@ -57,11 +60,18 @@ class Watched:
         if self._frozen.is_set():
             time.sleep(0.05)
             return True  # it believes that all is well
+        self._look()
         renewed: bool = self._taskdb.renew(epoch, term)
         return renewed
 
     def __getattr__(self, name: str) -> Any:
+        if name != "close":
+            self._look()
         return getattr(self._taskdb, name)
+
+    def _look(self) -> None:
+        if self.away.is_set():
+            raise DatabaseError("gone fishing", AWAY)
 
 
 class Suite:
@@ -73,6 +83,7 @@ class Suite:
         self.taskdb = connect_taskdb(f"sqlite+taskdb:///{folder}/task.db")
         self.projectdb = connect_projectdb(f"sqlite+projectdb:///{folder}/project.db")
         self.epochs: list[int] = []
+        self.away = threading.Event()
         self.databases: list[Any] = []
         self.daemons: list[tuple[SchedulerDaemon, threading.Thread, threading.Event]] = []
         self.queues: dict[str, MessageQueue] = {}
@@ -91,7 +102,7 @@ class Suite:
         resultdb = connect_resultdb(f"sqlite+resultdb:///{self.folder}/result.db")
         self.databases += [taskdb, projectdb, resultdb]
         scheduler = SchedulerDaemon(
-            taskdb=Watched(taskdb, self.epochs, frozen),
+            taskdb=Watched(taskdb, self.epochs, frozen, self.away),
             projectdb=projectdb,
             resultdb=resultdb,
             connect=self.queue,
@@ -237,8 +248,59 @@ def test_a_daemon_survives_its_own_errors(suite: Suite, monkeypatch: pytest.Monk
     def wrong(target: Any) -> None:
         raise ValueError("a mistake in a command")
 
+    wait_for(lambda: scheduler.inbox)
     assert scheduler.inbox is not None
     scheduler.inbox.command(wrong)
     suite.worker.start()
     suite.project()
     wait_for(suite.finished)
+
+
+def test_a_database_that_is_away_takes_no_lead(suite: Suite) -> None:
+    suite.worker.start()
+    suite.start()
+    suite.project()
+    wait_for(lambda: len(suite.epochs) > 2)
+    suite.away.set()
+    wait_for(lambda: AWAY in outages.waiting())
+    scheduler = suite.daemons[0][0]
+    leadership = scheduler._leadership
+    assert leadership is not None
+    wait_for(lambda: leadership.overdue)  # another would lead by now, if there were one
+    # what workers say now is left to whoever leads
+    time.sleep(0.3)
+    status = suite.queue(QueueName.STATUS)
+    status.put(codec.encode(StatusBatch(items=[])), 1)
+    time.sleep(0.5)
+    assert status.qsize() > 0
+    assert scheduler.describe() == {"leading": True}
+    suite.away.clear()
+    wait_for(suite.finished)
+    assert suite.leads() == 1
+    assert set(suite.epochs) == {1}
+    assert AWAY not in outages.waiting()
+
+
+def test_a_database_that_is_away_at_start_is_waited_for(suite: Suite) -> None:
+    suite.away.set()
+    suite.worker.start()
+    suite.start()
+    wait_for(lambda: AWAY in outages.waiting())
+    suite.away.clear()
+    suite.project()
+    wait_for(suite.finished)
+
+
+def test_a_stand_by_says_who_leads(suite: Suite) -> None:
+    suite.start()
+    wait_for(suite.leads)
+    second = suite.daemons[suite.start()][0]
+    wait_for(lambda: "leader" in second.describe())
+    row = suite.taskdb.leader()
+    assert row is not None
+    assert second.describe() == {"leading": False, "leader": row.holder, "leader_rpc": ""}
+    assert [reading.name for reading in second.readings()] == ["leading"]
+    wait_for(lambda: suite.daemons[0][0].inbox)
+    names = {reading.name: reading.values for reading in suite.daemons[0][0].readings()}
+    assert names["leading"] == {"": 1.0}
+    assert names["in_flight"] == {"task": 0, "control": 0}

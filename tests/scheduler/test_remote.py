@@ -1,12 +1,15 @@
 """What the port says when the loop cannot answer, and what it does to the loop; the rest is tested on a real `all`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from xmlrpc.client import Fault
 
 import pytest
 from played_crawl import Crawl, new
 
+from pyspider_lite.database import connect_taskdb
+from pyspider_lite.database.base import TaskDB
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.remote import Remote
 
@@ -20,6 +23,10 @@ class Process:
     def stop(self) -> None: ...
 
 
+def nowhere() -> TaskDB:
+    raise AssertionError("not asked for")
+
+
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Crawl]:
     crawl = Crawl(tmp_path)
@@ -27,22 +34,72 @@ def played(tmp_path: Path) -> Iterator[Crawl]:
     crawl.close()
 
 
-def test_a_stand_by_says_so() -> None:
-    remote = Remote(Process(None))
-    for call in (remote.size, remote.update_project, remote.webui_update):
-        with pytest.raises(Fault, match="this scheduler does not lead now"):
+def test_a_stand_by_says_who_leads(tmp_path: Path) -> None:
+    """Of every call but _quit, which is for this process."""
+    url = f"sqlite+taskdb:///{tmp_path}/task.db"
+    remote = Remote(Process(None), lambda: connect_taskdb(url))
+    task = {"taskid": "a", "project": "p", "url": "data:,a"}
+    calls: dict[str, Callable[[], object]] = {
+        "size": remote.size,
+        "counter": lambda: remote.counter("5m", "sum"),
+        "newtask": lambda: remote.newtask(task),
+        "send_task": lambda: remote.send_task(task),
+        "update_project": remote.update_project,
+        "get_active_tasks": remote.get_active_tasks,
+        "get_projects_pause_status": remote.get_projects_pause_status,
+        "webui_update": remote.webui_update,
+    }
+    assert calls.keys() | {"_quit"} == remote.functions().keys()
+
+    def said(text: str) -> None:
+        for call in calls.values():
+            with pytest.raises(Fault, match=f"this scheduler does not lead now; {text}"):
+                call()
+
+    with closing(connect_taskdb(url)) as taskdb:
+        said("none does, try again")
+        epoch = taskdb.lead("master:7:abc", 60.0, "http://192.168.1.3:23333/")
+        said(r"the one that does is at http://192\.168\.1\.3:23333/ \(master:7:abc\)")
+        assert epoch is not None
+        taskdb.resign(epoch)
+        said("none does, try again")
+        taskdb.lead("master:7:abc", 60.0, "")
+        said("the one that does is at no address, it runs without XML-RPC")
+
+
+def test_a_stand_by_whose_database_is_away_says_that(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    remote = Remote(Process(None), lambda: connect_taskdb(f"sqlite+taskdb:///{tmp_path}/file/task.db"))
+    with pytest.raises(Fault, match=r"who does cannot be asked: .*file/task\.db"):
+        remote.size()
+
+
+def test_wrong_arguments() -> None:
+    remote = Remote(Process(Inbox()), nowhere, deadline=0.05)
+    for call, said in (
+        (lambda: remote.counter(["5m"], "sum"), "counter: time must be 5m_time, 5m, 1h, 1d or all, not"),  # type: ignore[arg-type]
+        (lambda: remote.counter("x" * 10_000, "sum"), "counter: time must be"),
+        (lambda: remote.counter("5m", {}), "counter: type must be sum or avg"),  # type: ignore[arg-type]
+        (lambda: remote.get_active_tasks(5), "get_active_tasks: expected the name of a project"),  # type: ignore[arg-type]
+        (lambda: remote.get_active_tasks(None, "many"), "get_active_tasks: expected"),  # type: ignore[arg-type]
+        (lambda: remote.send_task({}), "send_task: a task has taskid, project and url"),
+    ):
+        with pytest.raises(Fault) as caught:
             call()
+        assert caught.value.faultString.startswith(said)
+        assert len(caught.value.faultString) < 200
+    assert remote.newtask({"taskid": "a", "project": 5, "url": "data:,a"}) is False
 
 
 def test_a_loop_that_hangs_is_not_waited_for() -> None:
     with pytest.raises(Fault, match=r"did not answer within 0\.05 s; it may still do it"):
-        Remote(Process(Inbox()), deadline=0.05).size()
+        Remote(Process(Inbox()), nowhere, deadline=0.05).size()
 
 
 def test_a_late_answer_and_a_wrong_question_do_not_disturb_the_loop(played: Crawl) -> None:
     inbox = Inbox()
-    remote = Remote(Process(inbox), deadline=0.05)
-    for late in (remote.size, lambda: remote.counter("2m", "sum")):
+    remote = Remote(Process(inbox), nowhere, deadline=0.05)
+    for late in (remote.size, lambda: remote.newtask({"taskid": "a", "project": "p", "url": "data:,a"})):
         with pytest.raises(Fault, match="did not answer"):
             late()
     heard = inbox.collect(0.0)

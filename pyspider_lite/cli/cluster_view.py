@@ -1,0 +1,197 @@
+"""What `cluster list` knows, what follows from it, and how it is shown. Nothing here asks anybody."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from pyspider_lite.database.base import Leader
+from pyspider_lite.models import Role, WorkerRow
+
+#: seconds without a beat after which a worker is silent: three beats, and the time that the list takes
+SILENT_AFTER = 10.0
+#: seconds after which a silent worker is no longer shown in the table
+GONE_AFTER = 60.0
+#: silent workers that are named
+_NAMED = 10
+_NEEDED = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER)
+
+
+class View(Struct, kw_only=True):
+    """The cluster, as far as it could be seen. ``workers`` and ``depths`` are None when their server did not answer."""
+
+    #: database time
+    now: float = 0.0
+    leader: Leader | None = None
+    workers: list[WorkerRow] | None = None
+    #: queue -> messages that wait
+    depths: dict[str, int] | None = None
+    #: of the settings of whoever asks
+    config_hash: str = ""
+    #: what could not be asked, in sentences
+    problems: list[str] = []
+
+    def age(self, row: WorkerRow) -> float:
+        """Seconds since it was heard last."""
+        return max(0.0, self.now - row.seen)
+
+    def alive(self, row: WorkerRow) -> bool:
+        """It was heard not long ago."""
+        return self.age(row) <= SILENT_AFTER
+
+    @property
+    def leads(self) -> bool:
+        """A scheduler leads now."""
+        return self.leader is not None and self.leader.until > self.now
+
+    def is_leader(self, row: WorkerRow) -> bool:
+        """This row is the scheduler that leads."""
+        return self.leads and self.leader is not None and self.leader.holder.startswith(f"{row.beat.worker}:")
+
+    @property
+    def leader_row(self) -> WorkerRow | None:
+        """The scheduler that leads, if it is on the list."""
+        return next(filter(self.is_leader, self.workers or ()), None)
+
+    def sorted(self) -> list[WorkerRow]:
+        """Schedulers first, then along a task's way."""
+        order = list(Role)
+        rank = {str(role): order.index(role) for role in order}
+        return sorted(self.workers or (), key=lambda row: (rank.get(row.beat.role, 9), row.beat.worker))
+
+
+def missing(view: View) -> list[str]:
+    """What the cluster lacks, in sentences; [] when it is complete."""
+    found = list(view.problems)
+    if view.workers is None:
+        return found
+    live = [row for row in view.workers if view.alive(row)]
+    if not view.leads:
+        stand_by = any(row.beat.role == Role.SCHEDULER for row in live)
+        found.append("no scheduler leads" if stand_by else "no scheduler is running")
+        if any(row.beat.role != Role.SCHEDULER for row in view.workers):
+            found.append("nobody hears the other workers meanwhile: what is shown of them is from before")
+        return found
+    if all(row.beat.role == Role.SCHEDULER for row in live):
+        found.append(
+            "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix?"
+        )
+        return found
+    for role in _NEEDED:
+        states = [row.beat.state for row in live if row.beat.role == role]
+        if not states:
+            found.append(f"no {role} is running")
+        elif "" not in states:
+            found.append(f"all {role}s are paused")
+    return found
+
+
+def state(view: View, row: WorkerRow) -> str:
+    """What a worker does, in a word or two."""
+    if not view.alive(row):
+        return "silent"
+    if row.beat.role == Role.SCHEDULER:
+        return "leading" if view.is_leader(row) else "standing by"
+    return row.beat.state or "at work"
+
+
+def notes(view: View, row: WorkerRow) -> list[str]:
+    """What is odd about a worker."""
+    beat, found = row.beat, []
+    leader = view.leader_row
+    if leader is not None and row is not leader:
+        if beat.config_hash != leader.beat.config_hash:
+            found.append("other config")
+        if beat.version != leader.beat.version:
+            found.append("other version")
+    if leader is row and view.config_hash and beat.config_hash != view.config_hash:
+        found.append("other config than here")
+    found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(beat.waiting.items())]
+    return found
+
+
+def as_records(view: View) -> Iterator[dict[str, Any]]:
+    """One object a worker, one for the leader, one for the queues, one for each thing that is missing."""
+    for row in view.sorted():
+        beat = row.beat
+        yield {
+            "type": "worker", "worker": beat.worker, "role": beat.role, "host": beat.host, "pid": beat.pid,
+            "version": beat.version, "state": state(view, row), "load": beat.load, "pool": beat.pool_size,
+            "rate": round(row.rate, 2), "age": round(view.age(row), 1), "rpc": beat.rpc, "health": beat.health,
+            "config": beat.config_hash, "waiting": beat.waiting, "notes": notes(view, row),
+        }  # fmt: skip
+    if view.workers is not None:
+        leader = view.leader if view.leads else None
+        yield {
+            "type": "leader",
+            "holder": leader.holder if leader else None,
+            "epoch": leader.epoch if leader else None,
+            "rpc": leader.rpc if leader else None,
+        }
+    if view.depths is not None:
+        yield {"type": "queues", **view.depths}
+    for sentence in missing(view):
+        yield {"type": "missing", "text": sentence}
+
+
+def as_lines(view: View) -> Iterator[str]:
+    """For people."""
+    rows = view.sorted()
+    shown = [row for row in rows if view.age(row) <= GONE_AFTER or not view.leads]
+    if shown:
+        head = ("role", "worker", "version", "load", "rate", "beat", "state", "rpc", "health", "")
+        yield from _table([head, *(_cells(view, row) for row in shown)])
+        yield ""
+    gone = sorted((row for row in rows if row not in shown), key=view.age)
+    if gone:
+        named = ", ".join(f"{row.beat.role} {row.beat.worker} ({_ago(view.age(row))})" for row in gone[:_NAMED])
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        yield f"not heard for long, forgotten after a day: {named}{more}"
+    if view.workers is not None:
+        yield from _about_leader(view, rows)
+    if view.depths is not None:
+        yield "queues: " + ", ".join(f"{name} {depth}" for name, depth in view.depths.items())
+    for sentence in missing(view):
+        yield f"missing: {sentence}"
+
+
+def _about_leader(view: View, rows: list[WorkerRow]) -> Iterator[str]:
+    if view.leads and view.leader is not None:
+        row = view.leader_row
+        name = row.beat.worker if row is not None else view.leader.holder
+        yield f"leader: {name}, epoch {view.leader.epoch}" + (f", {view.leader.rpc}" if view.leader.rpc else "")
+    waits = [row.beat.worker for row in rows if state(view, row) == "standing by"]
+    if waits:
+        yield f"standing by: {', '.join(waits)}"
+
+
+def _cells(view: View, row: WorkerRow) -> tuple[str, ...]:
+    beat = row.beat
+    scheduler = beat.role == Role.SCHEDULER
+    return (
+        beat.role,
+        beat.worker,
+        beat.version,
+        str(beat.load) if scheduler else f"{beat.load}/{beat.pool_size}",
+        "" if scheduler else f"{row.rate:.1f}/s",
+        f"{_ago(view.age(row))} ago",
+        state(view, row),
+        beat.rpc.removeprefix("http://").rstrip("/"),
+        beat.health.removeprefix("http://").rstrip("/"),
+        "; ".join(notes(view, row)),
+    )
+
+
+def _table(lines: list[tuple[str, ...]]) -> Iterator[str]:
+    """Aligned; columns that nobody uses are left out."""
+    used = [column for column in zip(*lines, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in used]
+    for line in zip(*used, strict=True):
+        yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

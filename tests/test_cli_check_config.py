@@ -1,0 +1,172 @@
+"""`check-config`: it connects to everything, lists every problem, and makes nothing. Real servers."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspider_lite.bench.servers import PASSWORD, MariaDb, Redis
+from pyspider_lite.cli import check_config, local_checks
+from pyspider_lite.cli.check_config import encoding_hint
+from pyspider_lite.database import connect_taskdb
+from pyspider_lite.models import Beat, WorkerRow
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[MariaDb, Redis]]:
+    with MariaDb() as mariadb, Redis() as redis:
+        yield mariadb, redis
+
+
+@pytest.fixture
+def check(command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Checks a config.json of these options, in an empty folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def check(**config: Any) -> Any:
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(config))
+        return command("-c", str(file), "check-config")
+
+    return check
+
+
+def problems(outcome: Any) -> list[str]:
+    return [line.removeprefix("problem: ") for line in outcome.out.splitlines() if line.startswith("problem: ")]
+
+
+def test_nothing_set_is_well_and_nothing_is_made(check: Callable[..., Any]) -> None:
+    outcome = check()
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith("\nno problems found\n")
+    assert os.listdir() == []
+    for line in (
+        "the file does not exist yet",
+        "no scheduler has been here yet",
+        "data-path data will be made",
+        "libcurl/",
+    ):
+        assert line in outcome.out
+
+
+def test_servers_are_asked_and_left_alone(check: Callable[..., Any], servers: tuple[MariaDb, Redis]) -> None:
+    mariadb, redis = servers
+    urls = {kind: mariadb.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
+    before = mariadb.execute("show databases")
+    outcome = check(**urls, message_queue=redis.url)
+    assert (outcome.code, problems(outcome)) == (0, [])
+    assert outcome.out.count("    MariaDB 1") == 3
+    assert outcome.out.count("its clock differs by") == 3
+    assert "queues with the prefix 'pyspider_lite.': none" in outcome.out
+    assert PASSWORD not in outcome.out
+    assert mariadb.execute("show databases") == before
+    assert redis.client().dbsize() == 0
+
+    taskdb = connect_taskdb(urls["taskdb"])
+    taskdb.lead("web:1:ab:ff", 60.0, "")
+    taskdb.put_workers(
+        [WorkerRow(beat=Beat(worker=worker, role=role, host="web", pid=1), seen=taskdb.time())
+         for worker, role in (("web:1:ab", "scheduler"), ("web:2:cd", "fetcher"))]
+    )  # fmt: skip
+    taskdb.close()
+    out = check(**urls, message_queue=redis.url).out
+    assert "web:1:ab:ff leads\n    scheduler web:1:ab: leading\n    fetcher web:2:cd: at work\n" in out
+    assert "the scheduler that leads has these URLs written differently" in out
+
+
+def test_every_problem_is_listed(check: Callable[..., Any], servers: tuple[MariaDb, Redis]) -> None:
+    wrong = servers[0].url("taskdb").replace(PASSWORD, "wr%40ng")
+    outcome = check(
+        taskdb=wrong,
+        projectdb="mysqll+projectdb://u:p@127.0.0.1/x",
+        resultdb="sqlalchemy+postgresql+resultdb://u:pa@ss@127.0.0.1:1/x",
+        message_queue="redis://:a/b@127.0.0.1:1/0",
+        fetcher={"poolsize": "many", "fetcher-cls": "nowhere.Fetcher", "ca-file": "nope.pem"},
+        queue_maxsize=-4,
+        polsize=3,
+        logging_config="nope.ini",
+    )
+    assert (outcome.code, outcome.err) == (2, "")
+    found = problems(outcome)
+    assert [problem.partition(":")[0] for problem in found] == [
+        *["settings"] * 3, "taskdb", "projectdb", "resultdb", "message-queue", *["files"] * 2, "classes",
+    ]  # fmt: skip
+    assert "queue_maxsize: expected a whole number of at least 0, got -4" in found[0]
+    assert 'fetcher.poolsize: expected a whole number from 1 to 10000, got "many"' in found[1]
+    assert "unknown key polsize is ignored" in found[2]
+    assert "Access denied" in found[3] and "a password is taken as it is" in found[3]
+    assert "did you mean mysql?" in found[4]
+    for problem in found[5:7]:
+        assert "@ %40, / %2F" in problem
+    assert found[7:9] == [
+        "files: ca-file nope.pem: No such file or directory",
+        "files: logging-config nope.ini: No such file or directory",
+    ]
+    assert "nowhere.Fetcher cannot be loaded" in found[9]
+    for secret in ("wr%40ng", "pa@ss", "ss@127", "a/b"):
+        assert secret not in outcome.out
+
+
+def test_servers_that_do_not_answer(check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_config, "PATIENCE", 1.0)
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as deaf:
+        port = deaf.getsockname()[1]
+        began = time.monotonic()
+        outcome = check(
+            taskdb=f"mysql+taskdb://u:p@127.0.0.1:{port}/x",
+            projectdb=f"postgresql+projectdb://u:p@127.0.0.1:{port}/x",
+            message_queue=f"amqp://u:p@127.0.0.1:{port}//",
+        )
+    assert time.monotonic() - began < 5
+    assert outcome.code == 2
+    assert [problem.rpartition(": ")[2] for problem in problems(outcome)] == ["no answer within 1 s"] * 3
+    assert "SQLite" in outcome.out, "the others are shown"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "hint"),
+    [
+        ("redis://:se/cret@host/0", "message-queue", "not encoded"),
+        ("redis://:secret@host/0", "message-queue", ""),
+        ("amqp://a:b@one//;amqp://c:d@two//", "message-queue", ""),
+        ("amqp://a:b@one//;amqp://c:d#e@two//", "message-queue", "not encoded"),
+        ("sqlalchemy+mysql+taskdb://u:p@ss@host/x", "taskdb", "not encoded"),
+        ("sqlalchemy+mysql+taskdb://u:p%40ss@host/x", "taskdb", ""),
+        ("mysql+taskdb://u:p@ss@host/x", "taskdb", ""),
+        ("mysql+taskdb://u:p%40ss@host/x", "taskdb", "taken as it is"),
+        ("mysql+taskdb://host/x", "taskdb", ""),
+        ("", "taskdb", ""),
+    ],
+)
+def test_hints_on_passwords(url: str, kind: str, hint: str) -> None:
+    found = encoding_hint(url, kind)
+    assert hint in found and bool(found) == bool(hint)
+
+
+def test_addresses_of_this_and_of_other_machines(check: Callable[..., Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        out = check(
+            fetcher={"xmlrpc-host": "192.0.2.1"},
+            scheduler={"xmlrpc-port": port},
+            health_port=0,
+            data_path="/proc/no/where",
+        ).out
+    assert f"scheduler: XML-RPC at 127.0.0.1:{port} (in use now: a daemon that starts takes the next free one)" in out
+    assert "fetcher: XML-RPC at 192.0.2.1:24444 (192.0.2.1 is no address of this machine)" in out
+    assert "fetcher: 192.0.2.1 is reached from other machines and rpc-secret is not set" in out
+    assert "health: 127.0.0.1, any free port" in out
+
+
+def test_the_form_of_a_logging_config(tmp_path: Path) -> None:
+    file = tmp_path / "logging.ini"
+    file.write_text("[loggers]\nkeys=root\n")
+    assert local_checks._bad_logging(str(file)) == [f"logging-config {file}: it has no section formatters, handlers"]
+    file.write_text("no ini at all")
+    assert "no section headers" in local_checks._bad_logging(str(file))[0]
