@@ -47,6 +47,9 @@ setup(
         "kombu>=5.4",
         "lxml>=5.2",
         "msgspec>=0.19",
+        "packaging>=23",  # kombu's transport for Redis needs it
+        "parsel>=1.9",
+        "packaging>=23",  # kombu's transport for Redis needs it
         "parsel>=1.9",
         "prometheus-client>=0.21",
         "protego>=0.3.1",
@@ -57,7 +60,7 @@ setup(
         "requests>=2.32",
         "SQLAlchemy>=2.0.30",
         "supervisor>=4.2.5",
-        "webencodings>=0.5.1",
+        "webencodings>=0.6",
         "zstandard>=0.23",
     ],
     extras_require={

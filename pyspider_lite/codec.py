@@ -6,6 +6,7 @@ version, or does not decode into the type asked for, raises `BrokenMessage` with
 
 import base64
 import binascii
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +24,13 @@ COMPRESS_OVER = 8 * 1024
 MAX_DECODED = 64 * 1024 * 1024
 #: no message is sent that is larger than this
 MAX_ENCODED = 12 * 1024 * 1024
+
+#: lists and dicts inside each other; whoever reads it again has less stack to do it than whoever wrote it
+MAX_DEPTH = 200
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 
 _PLAIN, _ZSTD = 0, 1
 _BASE64_BEGIN, _BASE64_END = "[BASE64-DATA]", "[/BASE64-DATA]"
@@ -108,12 +116,18 @@ def unpack(body: bytes, kind: type[T]) -> T:
 def to_json(value: Any) -> str:
     """``value`` as JSON text for a column; raises UnstorableValue that names the part which is in the way.
 
-    datetime, date, time, Decimal, UUID, bytes (base64), set and tuple have msgspec's encodings; NaN and infinities become null.
+    The encodings (demand UA37): datetime, date and time in ISO 8601, timedelta as its duration, Decimal and UUID as text, bytes in
+    base64, sets and tuples as lists, enums by their value, dataclasses and structs as objects, subclasses of str, list and dict
+    (lxml's and pyquery's texts) as what they are; NaN and infinities become null.
     """
     try:
-        return _json_encoder.encode(value).decode()
+        text = _json_encoder.encode(value)
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeEncodeError) as error:
         raise UnstorableValue(_explain(value, "$", error)) from error
+    # most values have fewer brackets than levels are allowed
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(text):
+        raise UnstorableValue(_explain(value, "$", RecursionError()))
+    return text.decode()
 
 
 def from_json(text: str | bytes | None) -> Any:
@@ -145,26 +159,67 @@ def text_to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _explain(value: Any, path: str, error: Exception, depth: int = 0) -> str:
+def _is_deep(text: bytes) -> bool:
+    """Whether JSON has more levels than are allowed."""
+    brackets = _STRING.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):  # each round takes the innermost away; real values have a few
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _explain(value: Any, path: str, error: Exception, around: tuple[int, ...] = ()) -> str:
     """The path of the innermost part that cannot be encoded, and why it cannot."""
     shown = path[:200].encode(errors="backslashreplace").decode()
-    if depth > 50:
-        return f"{shown}: nested too deeply, or inside itself"
-    parts: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        parts = [(f"{path}.{key}", part) for key, part in value.items()]
-        for key in value:
-            if not isinstance(key, str | int | float) and _refusal({key: None}) is not None:
-                return f"{shown}: a key of type {type(key).__name__} cannot be stored"
-    elif isinstance(value, list | tuple | set | frozenset):
-        parts = [(f"{path}[{index}]", part) for index, part in enumerate(value)]
-    for part_path, part in parts:
-        refusal = _refusal(part)
-        if refusal is not None:
-            return _explain(part, part_path, refusal, depth + 1)
-    if isinstance(error, NotImplementedError | TypeError) and not parts:
+    if id(value) in around:
+        return f"{shown}: a {type(value).__name__} that is inside itself cannot be stored"
+    key = _refused_key(value)
+    if key:
+        return f"{shown}: a key of type {key} cannot be stored"
+    parts = _parts(value, path)
+    inner = (*around, id(value))
+    if isinstance(error, RecursionError):
+        if len(around) >= MAX_DEPTH or not parts:
+            return f"{shown}: a {type(value).__name__} more than {MAX_DEPTH} levels deep cannot be stored"
+        deepest_path, deepest = max(parts, key=lambda part: _levels(part[1]))
+        return _explain(deepest, deepest_path, error, inner)
+    part_path, part, refusal = next(((*part, why) for part in parts if (why := _refusal(part[1]))), ("", None, None))
+    # of pyquery's and parsel's selections the whole is named, not the element in it
+    if refusal is not None and (type(value) is list or not isinstance(value, list)):
+        return _explain(part, part_path, refusal, inner)
+    if refusal is not None or (isinstance(error, NotImplementedError | TypeError) and not parts):
         return f"{shown}: a value of type {type(value).__name__} cannot be stored"
     return f"{shown}: {error}"
+
+
+def _refused_key(value: Any) -> str:
+    """The type of a key of the dict that no JSON can have, or ""."""
+    keys = value if isinstance(value, dict) else ()
+    strange = (key for key in keys if not isinstance(key, str | int | float) and _refusal({key: None}) is not None)
+    return next((type(key).__name__ for key in strange), "")
+
+
+def _parts(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """What is directly in a dict or list, with the path to it."""
+    if isinstance(value, dict):
+        return [(f"{path}.{key}", part) for key, part in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [(f"{path}[{index}]", part) for index, part in enumerate(value)]
+    return []
+
+
+def _levels(value: Any) -> int:
+    """How deep dicts and lists are in each other; at most one more than is allowed."""
+    level, depth = [value], 0
+    while depth <= MAX_DEPTH:
+        # each once: what is inside itself several times would double at each level
+        inside = {id(part): part for part in level if isinstance(part, dict | list | tuple | set | frozenset)}
+        if not inside:
+            break
+        depth += 1
+        level = [part for one in inside.values() for part in (one.values() if isinstance(one, dict) else one)]
+    return depth
 
 
 def _refusal(value: Any) -> Exception | None:

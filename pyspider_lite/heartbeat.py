@@ -71,9 +71,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     health: str = ""
 
     @classmethod
-    def make(
-        cls, role: str, pool_size: int, config_hash: str = "", rpc: str = "", health: str = ""
-    ) -> "WorkerInfo":
+    def make(cls, role: str, pool_size: int, config_hash: str = "", rpc: str = "", health: str = "") -> "WorkerInfo":
         """This process in this role."""
         host, pid = socket.gethostname(), os.getpid()
         return cls(
@@ -252,7 +250,7 @@ class Heartbeat:
         self.info = msgspec.structs.replace(self.info, pool_size=pool_size)
 
     def set_state(self, state: str) -> None:
-        """"" for at work, "paused", "draining" or "stopping"; said at once. Draining is shown as drained when nothing is in hand."""
+        """ "" for at work, "paused", "draining" or "stopping"; said at once. Draining is shown as drained when nothing is in hand."""
         with self._changed:
             self._state = state
             self._next_beat = 0.0

@@ -13,7 +13,7 @@ from pyspider_lite.errors import DatabaseError, QueueError
 
 logger = logging.getLogger(__name__)
 
-#: seconds: what comes back and is away again within so many is said only if it stays away for so many
+#: seconds: what comes back and is away again within so many is said only if it stays away for so many; another reason likewise
 _QUIET = 10.0
 #: reasons that are said of one outage
 _REASONS = 5
@@ -35,8 +35,13 @@ class _Outage:
         self.reasons: set[str] = set()
 
     def is_news(self, reason: str) -> bool:
-        """A server that was down may refuse the password when it is up: each reason is said once, as far as there are few."""
-        if reason in self.reasons or len(self.reasons) >= _REASONS:
+        """A server that was down may refuse the password when it is up: each reason is said once, as far as there are few; but what is
+        said while it goes down belongs to the first."""
+        if (
+            reason in self.reasons
+            or len(self.reasons) >= _REASONS
+            or (self.reasons and time.time() - self.since < _QUIET)
+        ):
             return False
         self.reasons.add(reason)
         return True

@@ -81,7 +81,7 @@ def test_a_full_disk_while_exporting(command):
     assert not os.path.exists("out")
 
 
-@pytest.mark.behaviour("C75")
+@pytest.mark.behaviour("C75", "C10", "C19")
 def test_an_unknown_key_is_a_warning_and_the_command_runs(command):
     command("project", "push", "shop.py")
     outcome = command(*config('{"fetcher": {"pol-size": 1}, "beanstalk": "x"}'))

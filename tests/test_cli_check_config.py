@@ -55,6 +55,28 @@ def test_nothing_set_is_well_and_nothing_is_made(check: Callable[..., Any]) -> N
         assert line in outcome.out
 
 
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        (
+            {"message_queue": "redis://127.0.0.1:1/0"},
+            "taskdb and projectdb and resultdb in files: each machine has its own",
+        ),
+        (
+            {f"{kind}db": f"mysql+{kind}db://u:p@127.0.0.1:1/{kind}" for kind in ("task", "project", "result")},
+            "message-queue is not set: the queues are built in",
+        ),
+    ],
+)
+def test_half_a_cluster_gets_a_hint(check: Callable[..., Any], config: dict[str, str], hint: str) -> None:
+    assert f"\nhint: settings: {hint}" in check(**config).out
+
+
+def test_a_wrong_taskdb_is_the_fault_of_the_taskdb(check: Callable[..., Any]) -> None:
+    (problem,) = problems(check(taskdb="mongodb+taskdb://h/taskdb"))
+    assert problem.startswith("taskdb: mongodb+taskdb://")
+
+
 def test_servers_are_asked_and_left_alone(check: Callable[..., Any], servers: tuple[MariaDb, Redis]) -> None:
     mariadb, redis = servers
     urls = {kind: mariadb.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}

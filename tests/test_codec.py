@@ -134,6 +134,7 @@ def test_integers_of_any_size_survive_a_column(value: int) -> None:
 # --- what is no message ---
 
 
+@pytest.mark.behaviour("X-X4")
 @given(st.binary(max_size=200))
 @settings(max_examples=300)
 def test_random_bytes_are_broken(body: bytes) -> None:
@@ -257,6 +258,7 @@ def test_subclasses_are_stored_as_what_they_are() -> None:
     assert type(unpacked["smart"]) is str  # type: ignore[index]
 
 
+@pytest.mark.behaviour("X-P3")
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -294,8 +296,8 @@ for _ in range(100_000):
         ({"a": {None: 3}}, r"\$\.a: a key of type NoneType cannot be stored"),
         ({"fine": 1, "bad": "x\ud800"}, r"\$\.bad: .*surrogates not allowed"),
         ({"a": {"x\ud800": 1}}, r"\$\.a: .*surrogates not allowed"),
-        ({"a": [1, cyclic]}, r"\$\.a\[1\]\[1\]\.again.*: nested too deeply, or inside itself"),
-        ({"deep": deep}, r"\$\.deep\[0\].*: nested too deeply, or inside itself"),
+        ({"a": [1, cyclic]}, r"\$\.a\[1\]\[1\]\.again: a list that is inside itself cannot be stored"),
+        ({"deep": deep}, r"\$\.deep\[0\].*: a list more than 200 levels deep cannot be stored"),
         ({"x\ud800": object()}, r"\$\.x\\ud800: a value of type object cannot be stored"),
         ({"k" * 10_000: object()}, r"\$\.kkk.*: a value of type object cannot be stored"),
         ({"g": (n for n in [])}, r"\$\.g: a value of type generator cannot be stored"),

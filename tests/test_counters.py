@@ -36,7 +36,7 @@ def test_windows_agree_with_counting_by_hand(events: list[tuple[float, int]]) ->
     assert counters.get(now, "all").get("p", {}).get("x", 0) == sum(n for _, n in events)
 
 
-@pytest.mark.behaviour("S87")
+@pytest.mark.behaviour("S87", "S45")
 def test_sums_and_averages_on_demand() -> None:
     counters = Counters()
     for seconds in (0.5, 1.5):
@@ -97,6 +97,7 @@ def test_a_clock_that_is_set_back_loses_nothing() -> None:
     assert counters.get(10_001, "5m") == {"p": {"success": 2}}
 
 
+@pytest.mark.behaviour("X-M6")
 def test_memory_is_bounded() -> None:
     counters = Counters()
     for n in range(3000):

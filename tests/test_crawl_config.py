@@ -11,6 +11,7 @@ from pyspider_lite.scheduler.dispatch import to_dispatch
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
 
 
+@pytest.mark.behaviour("X-K14")
 @pytest.mark.parametrize(
     ("own", "config", "joined"),
     [
@@ -36,6 +37,7 @@ def test_the_fetch_part(own: dict[str, Any], config: dict[str, Any], joined: dic
     assert (own, config) == before, "the stored task and the script's dict are not changed"
 
 
+@pytest.mark.behaviour("X-F7")
 @pytest.mark.parametrize(
     ("own", "config", "agent"),
     [

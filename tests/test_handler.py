@@ -52,6 +52,7 @@ def test_on_result_stores_through_super_as_often_as_it_likes() -> None:
     assert ids(run(Handler())) == {"": "1", "1": "2", "2": "3"}
 
 
+@pytest.mark.behaviour("P23", "X-R1")
 def test_values_that_are_not_json_name_their_place() -> None:
     class Handler(BaseHandler):
         def cb(self, response: Response) -> Any:

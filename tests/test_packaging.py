@@ -71,7 +71,9 @@ def test_every_import_is_a_stated_dependency():
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"pyspider_lite", *OPTIONAL}:
+            for name in (
+                {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"pyspider_lite", *OPTIONAL}
+            ):
                 assert {plain(owner) for owner in owners[name]} & {plain(one) for one in stated}, (file.name, name)
 
 

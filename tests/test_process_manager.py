@@ -146,6 +146,16 @@ def test_restarts_become_slower(suite):
     assert waits[:3] == [0.0, 0.5, 1.0]
 
 
+def test_who_was_told_to_stop_is_not_started_again(suite):
+    one = suite(processor0="0", result_worker0="1")
+    # those that crash come again and again meanwhile
+    until(lambda: [name for name, _ in one.events("start")].count("result_worker0") == 3)
+    one.process.send_signal(signal.SIGTERM)
+    _, log = one.end()
+    assert "processor[0] was told to stop" in log
+    assert [name for name, _ in one.events("start")].count("processor0") == 1
+
+
 @pytest.mark.parametrize("code", [2, 3, 4])
 def test_a_child_that_cannot_start_ends_all_with_its_code(suite, code):
     one = suite(fetcher1=str(code))

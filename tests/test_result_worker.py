@@ -215,6 +215,7 @@ def test_stopped_while_the_database_is_away_the_runs_are_given_back(rigs):
     rig.thread = threading.Thread()
 
 
+@pytest.mark.behaviour("P40")
 @pytest.mark.parametrize("error", [DataError("p:t7: too odd"), TypeError("of the driver")])
 def test_only_the_task_that_cannot_be_stored_fails(rigs, error):
     rig = rigs(fail=lambda results: error if any(r.taskid == "t7" for r in results) else None).start()
@@ -261,6 +262,7 @@ def test_a_subclass_sees_each_item_and_stores_by_calling_ours(rigs):
     assert got["t3"].track["process"]["exception"] == "on_result: ValueError: not good"
 
 
+@pytest.mark.behaviour("P42")
 def test_one_prints_lines(rigs, capsys):
     rig = rigs(OneResultWorker).start()
     rig.put(report("t1", {"a": "中"}))

@@ -367,6 +367,7 @@ def test_a_secret_given_where_none_is_asked_for_does_no_harm(serve: Any) -> None
 # --- addresses ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("X-X2")
 def test_other_machines_need_a_secret() -> None:
     for host in ("0.0.0.0", "", "::"):
         with pytest.raises(ConfigError, match="can be reached from other machines: set rpc-secret"):

@@ -68,7 +68,7 @@ def test_variables_of_a_section_count_and_those_of_linked_containers_do_not(load
     assert load(environ={"SCHEDULER_XMLRPC_PORT": "tcp://10.0.0.1:23333"}).settings.scheduler.xmlrpc_port is None
 
 
-@pytest.mark.behaviour("C76")
+@pytest.mark.behaviour("C76", "X-F6", "X-C1")
 def test_numbers_may_be_text_and_text_a_number(load):
     loaded = load({"fetcher": {"timeout": " 12.5 ", "proxy": 8080, "no-xmlrpc": "true"}, "rpc-secret": 1234})
     assert loaded.settings.fetcher.timeout == 12.5
@@ -209,6 +209,7 @@ def test_what_is_no_rate(text):
         configuration.parse_rate(text, "--rate")
 
 
+@pytest.mark.behaviour("C78")
 def test_the_example_has_every_option_with_its_default_and_loads():
     example = ROOT / "config.example.json"
     loaded = configuration.load(str(example), {}, {})

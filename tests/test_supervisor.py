@@ -122,13 +122,13 @@ def supervised(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.e2e
 def test_a_bad_configuration_is_not_tried_for_ever(supervised: Path) -> None:
-    """It is FATAL or EXITED at last; what was in the way once is tried again."""
+    """Not even once; what was in the way once is tried again."""
     program = supervised / ".venv" / "bin" / "pyspider_lite"
-    # the scheduler crashes once, the result worker finds a mistake in the configuration after a while
+    # the scheduler crashes once, the result worker finds a mistake in the configuration at once
     program.write_text(
         "#!/bin/sh\n"
         f'case "$3" in scheduler) [ -e {supervised}/crashed ] && exec sleep 60; touch {supervised}/crashed; exit 4;; esac\n'
-        "sleep 2.5; exit 2\n"
+        f"echo >>{supervised}/mistaken; exit 2\n"
     )
     program.chmod(0o755)
     process = subprocess.Popen(
@@ -145,6 +145,7 @@ def test_a_bad_configuration_is_not_tried_for_ever(supervised: Path) -> None:
             time.sleep(0.2)
             found = states(supervised / "supervisor" / "master.sock")
         assert found == wanted
+        assert (supervised / "mistaken").read_text() == "\n", "it was started once"
     finally:
         process.terminate()
         process.wait(20)

@@ -57,8 +57,16 @@ def test_a_database_error_names_what_is_away(caplog: pytest.LogCaptureFixture) -
     assert waiter.since is None
 
 
-def test_another_reason_is_said_once_and_not_without_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_reason_is_said_once_and_not_without_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiter = outages.Waiter()
+    for reason in ("closed by the server", "refused"):
+        waiter.away(QueueError(reason), BROKER)
+    assert len(said(caplog)) == 1, "what is said within seconds is one outage"
+    monkeypatch.setattr(outages, "_QUIET", 0.0)
+    waiter.back()
+    caplog.clear()
     for _ in range(3):
         for reason in ("refused", "the password is wrong"):
             waiter.away(QueueError(reason), BROKER)

@@ -36,7 +36,7 @@ def check_config_command(ctx: click.Context) -> int:
     if chosen.add_sys_path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # behaviour C5
     notes = [warning for warning in loaded.warnings if warning not in loaded.unknown]
-    findings = [Finding("settings", notes, [*wrong, *loaded.unknown]), *_ask_all(chosen)]
+    findings = [Finding("settings", notes, [*wrong, *loaded.unknown], _hints(chosen)), *_ask_all(chosen)]
     for finding in findings:
         for line in _shown(finding):
             click.echo(line)
@@ -44,9 +44,27 @@ def check_config_command(ctx: click.Context) -> int:
     click.echo("")
     for problem in problems:
         click.echo(f"problem: {problem}")
+    for finding in findings:
+        for hint in finding.hints:
+            click.echo(f"hint: {finding.title}: {hint}")
     if not problems:
         click.echo("no problems found")
     return exit_codes.BAD_CONFIG if problems else exit_codes.DONE
+
+
+def _hints(chosen: Settings) -> list[str]:
+    """Some parts in a place of one machine, others where several meet."""
+    kinds = ("taskdb", "projectdb", "resultdb")
+    local = [kind for kind in kinds if settings.sqlite_file(getattr(chosen, kind)) is not None]
+    if chosen.message_queue and local:
+        return [
+            f"{' and '.join(local)} in files: each machine has its own; for several machines name a database server"
+        ]
+    if not chosen.message_queue and len(local) < len(kinds):
+        return [
+            "message-queue is not set: the queues are built in, for one machine; for several machines name a broker"
+        ]
+    return []
 
 
 def _shown(finding: Finding) -> Iterator[str]:

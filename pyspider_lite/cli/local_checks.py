@@ -38,6 +38,8 @@ class Finding(Struct):
     title: str
     lines: list[str] = []
     problems: list[str] = []
+    #: what works, and is probably not what was meant
+    hints: list[str] = []
 
 
 def network(chosen: Settings) -> Finding:
@@ -54,8 +56,9 @@ def network(chosen: Settings) -> Finding:
             continue
         finding.lines.append(f"{section}: XML-RPC at {_place(host, default if port is None else port)}")
         if not chosen.rpc_secret and not _is_loopback(host):
+            instead = "it listens on 127.0.0.1 instead" if section == "scheduler" else "it runs without XML-RPC"
             finding.lines.append(
-                f"{section}: {host} is reached from other machines and rpc-secret is not set: it runs without XML-RPC"
+                f"{section}: {host} is reached from other machines and rpc-secret is not set: {instead}"
             )
     if chosen.health_port is not None:
         finding.lines.append(f"health: {_place(chosen.health_host, chosen.health_port)}")

@@ -1,10 +1,18 @@
 """`all` and the commands of the single daemons."""
 
+import os
+import time
+
 import click
 
 from pyspider_lite import bootstrap, process_manager
 from pyspider_lite.cli import options
+from pyspider_lite.errors import ConfigError
 from pyspider_lite.models import Role
+
+#: seconds before a daemon that cannot start ends, under supervisor: that starts it again at once, because only with startsecs=0
+#: does it heed exit code 2
+_PAUSE = 3.0
 
 
 @click.command("all")
@@ -35,8 +43,15 @@ def _role_command(role: Role, text: str) -> click.Command:
     @click.pass_context
     def command(ctx: click.Context) -> int:
         settings = options.settings_of(ctx)
-        bootstrap.check_queue(settings)
-        return bootstrap.run_role(role, settings)
+        try:
+            bootstrap.check_queue(settings)
+            return bootstrap.run_role(role, settings)
+        except ConfigError:
+            raise
+        except Exception:
+            if "SUPERVISOR_ENABLED" in os.environ:
+                time.sleep(_PAUSE)
+            raise
 
     return command
 

@@ -1,6 +1,9 @@
 """What scripts import from ``pyspider.libs.utils``: the part of it that is of use in a callback."""
 
+import builtins
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -8,16 +11,19 @@ from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any
 
+from pyspider_lite.codec import bytes_to_text, text_to_bytes
 from pyspider_lite.handler.url import md5string
 
 __all__ = [
-    *("ListO", "ObjectDict", "ReadOnlyDict", "TimeoutError", "format_date", "getitem", "load_object", "md5string"),
-    *("pretty_unicode", "run_in_thread", "text", "timeout", "unicode_obj", "unicode_string", "utf8"),
+    *("Get", "ListO", "ObjectDict", "ReadOnlyDict", "TimeoutError", "check_port_open", "decode_unicode_obj"),
+    *("decode_unicode_string", "format_date", "get_python_console", "getitem", "hide_me", "load_object", "md5string"),
+    *("pretty_unicode", "python_console", "run_in_subprocess", "run_in_thread", "text", "timeout", "unicode_obj"),
+    *("unicode_string", "utf8"),
 ]
 
 
-class TimeoutError(Exception):
-    """The time limit of a `timeout` block passed."""
+#: what a `timeout` block raises, and a callback that runs for too long
+TimeoutError = builtins.TimeoutError
 
 
 class timeout:
@@ -109,7 +115,25 @@ def pretty_unicode(value: Any) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-unicode_string = pretty_unicode
+def unicode_string(value: Any) -> str:
+    """Bytes as text that `decode_unicode_string` turns back, whatever they are."""
+    return bytes_to_text(value) if isinstance(value, bytes) else str(value)
+
+
+def decode_unicode_string(value: str) -> str | bytes:
+    """The opposite of `unicode_string`."""
+    if not value.startswith("[BASE64-DATA]"):
+        return value
+    return text_to_bytes(value)
+
+
+def decode_unicode_obj(value: Any) -> Any:
+    """The value with all texts of `unicode_string` in it turned back."""
+    if isinstance(value, dict):
+        return {key: decode_unicode_obj(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [decode_unicode_obj(part) for part in value]
+    return decode_unicode_string(value) if isinstance(value, str) else value
 
 
 def unicode_obj(value: Any) -> Any:
@@ -139,3 +163,56 @@ def load_object(name: str) -> Any:
 def format_date(date: float) -> str:
     """A Unix time as ISO 8601 in UTC."""
     return datetime.fromtimestamp(date, UTC).isoformat(timespec="seconds")
+
+
+class Get:
+    """A class attribute that is worked out each time it is read."""
+
+    def __init__(self, getter: Callable[[], Any]) -> None:
+        self.getter = getter
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self.getter()
+
+
+def run_in_subprocess(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A daemon process that runs the function."""
+    import multiprocessing
+
+    process = multiprocessing.Process(target=function, args=args, kwargs=kwargs, daemon=True)
+    process.start()
+    return process
+
+
+def check_port_open(port: int, addr: str = "127.0.0.1") -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex((addr, port)) == 0
+
+
+def hide_me(trace: TracebackType | None, names: dict[str, Any] | None = None) -> TracebackType | None:
+    """The traceback without its first frames that have these globals."""
+    step = trace
+    while step is not None and step.tb_frame.f_globals is not names:
+        step = step.tb_next
+    while step is not None and step.tb_frame.f_globals is names:
+        step = step.tb_next
+    return step or trace
+
+
+def get_python_console(namespace: dict[str, Any] | None = None) -> Any:
+    """An interactive console over the namespace, the caller's if none is given."""
+    import code
+
+    if namespace is None:
+        caller = sys._getframe(1)
+        namespace = {**caller.f_globals, **caller.f_locals}
+    return code.InteractiveConsole(namespace)
+
+
+def python_console(namespace: dict[str, Any] | None = None) -> None:
+    """Open an interactive console on the terminal, for scripts under `one` (behaviour H8)."""
+    if namespace is None:
+        caller = sys._getframe(1)
+        namespace = {**caller.f_globals, **caller.f_locals}
+    get_python_console(namespace).interact()

@@ -35,7 +35,10 @@ def connect_projectdb(url: str) -> ProjectDB:
 
 def share_tables(taskdb_url: str, resultdb_url: str) -> bool:
     """Whether the two URLs name one database, in which tables of one project would collide without prefixes."""
-    return same_database(parse(taskdb_url, "taskdb"), parse(resultdb_url, "resultdb"))
+    try:
+        return same_database(parse(taskdb_url, "taskdb"), parse(resultdb_url, "resultdb"))
+    except ConfigError:
+        return False  # whoever opens the one that is wrong says so
 
 
 def describe(url: str, kind: str, *, prefixed: bool = False) -> Description:

@@ -129,7 +129,7 @@ class Fetcher:
 
     @property
     def state(self) -> str:
-        """"" for at work, else paused, draining, or drained: then nothing of the scheduler's is in hand."""
+        """ "" for at work, else paused, draining, or drained: then nothing of the scheduler's is in hand."""
         return "drained" if self._ordered == "draining" and not self._heartbeat.load else self._ordered
 
     @property

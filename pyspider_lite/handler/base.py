@@ -15,7 +15,7 @@ from pyspider_lite.handler import crawl, curl, decorators
 from pyspider_lite.handler import run as running
 from pyspider_lite.handler.decorators import not_send_status
 from pyspider_lite.handler.run import KeyedItem, Outcome
-from pyspider_lite.handler.url import md5string
+from pyspider_lite.handler.url import BadUrl, request_id
 from pyspider_lite.models import Message
 from pyspider_lite.response import Response
 
@@ -47,21 +47,25 @@ class BaseHandler:
     def crawl(self, url: Any, **options: Any) -> Any:
         """Enter a URL (or each of several, or a ``curl`` command) as a task. Returns the task dict, or a list of them.
 
-        None is ignored, as ``each.attr.href`` of an element without one is (behaviour H40). Options: behaviour H50 to H56;
-        an unknown one is a TypeError. Outside a callback the task is returned and goes nowhere.
+        None is ignored, as ``each.attr.href`` of an element without one is (behaviour H40). What is no URL is not entered, but
+        logged and counted, and the callback goes on: a page may link to anything. Options: behaviour H50 to H56; an unknown one is
+        a TypeError. Outside a callback the task is returned and goes nowhere.
         """
         if isinstance(url, bytes):
-            url = url.decode()
-        if isinstance(url, str):
-            if not url.startswith("curl "):
-                return self._crawl(url, options)
+            url = url.decode("utf-8", "replace")
+        if isinstance(url, str) and url.startswith("curl "):
             arguments = curl.curl_to_arguments(url)
             url = arguments.pop("urls")
             options = {**arguments, **options}
         if not isinstance(url, Iterable):
             self.logger.debug("crawl(%r): not a URL, ignored", url)
             return None
-        return [self._crawl(each, dict(options)) for each in url]
+        options = crawl_config.merge(options, getattr(self._callback(options), "_config", {}))
+        crawl.prepare(options)
+        if isinstance(url, str):
+            return self._crawl(url, options)
+        tasks = (self._crawl(each, options) for each in url if each is not None)
+        return [task for task in tasks if task is not None]
 
     def item(self, key: str, value: Any) -> KeyedItem:
         """A result under a key of its own: ``yield self.item(sku, {...})``. A later run replaces the item of the same key."""
@@ -86,8 +90,10 @@ class BaseHandler:
     # --- what scripts override ------------------------------------------------------------------------------------------
 
     def get_taskid(self, task: dict[str, Any]) -> str:
-        """The identity of a task; the MD5 of its URL unless overridden (behaviour H43)."""
-        return md5string(task["url"])
+        """The identity of a task, unless ``taskid`` is given: the MD5 of its URL (behaviour H43), of method, URL and body for all
+        but a plain GET. Override it to tell tasks apart by something else."""
+        fetch = task.get("fetch") or {}
+        return request_id(task["url"], fetch.get("method"), fetch.get("data"))
 
     def on_message(self, project: str, msg: Any) -> Any:
         """Called for each message from ``project``; what it returns is a result."""
@@ -198,19 +204,27 @@ class BaseHandler:
             raise NotImplementedError(f"self.{name}() not implemented!")
         return getattr(self, name)
 
-    def _crawl(self, url: str, options: dict[str, Any]) -> dict[str, Any]:
-        options = crawl_config.merge(options, getattr(self._callback(options), "_config", {}))
-        taskid = options.pop("taskid", None)
-        task = crawl.make_task(self.project_name, url, options)
+    def _crawl(self, url: Any, options: dict[str, Any]) -> dict[str, Any] | None:
+        """Enter one URL with prepared options; None if it is none."""
+        try:
+            task = crawl.make_task(self.project_name, url, options)
+        except BadUrl as error:
+            self.logger.warning("crawl(%.200r): dropped: %s", url, error)
+            if self._run is not None:
+                self._run.drop("bad-url")
+            return None
         task["schedule"] = crawl_config.join_schedule(task["schedule"], self.crawl_config)
         crawl.check_schedule(task["schedule"])
+        # before the debugger joins crawl_config, so that an id there is the id of the task when it runs
+        task["taskid"] = str(options.get("taskid") or self.get_taskid(task))
         if self.is_debugger():
             task["fetch"] = crawl_config.join_fetch(task["fetch"], self.crawl_config)
             task["process"] = crawl_config.join_process(task["process"], self.crawl_config)
-        task["taskid"] = str(taskid or self.get_taskid(task))
         submission = crawl.submission(task)
         if self._run is not None:
-            self._run.follow(submission)
+            remark = self._run.follow(submission)
+            if remark:
+                self.logger.warning(remark)
         return task
 
     def _callback(self, options: dict[str, Any]) -> Any:

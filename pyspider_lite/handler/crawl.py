@@ -21,22 +21,32 @@ _GROUPS = {
 }
 
 
-def make_task(project: str, url: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The task without its id; ``options`` are the merged ones. TypeError names an option that does not exist (H45)."""
-    url = urls.build_url(url, options.pop("params", None))
+def prepare(options: dict[str, Any]) -> None:
+    """Make of merged options, once for all URLs of a call, what each of their tasks has: the body, its headers, the query.
+
+    With a body the method is POST unless given (H46, H47). Files and iterators in the options are read here, once.
+    """
+    if options.get("params"):
+        options["params"] = urls.encode_query(options["params"])
     _prepare_body(options)
     if options.get("user_agent"):
         _set_header(options, "User-Agent", options["user_agent"])
+    headers = options.get("headers")
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"crawl(): headers must be a dict, not {type(headers).__name__}")
+
+
+def make_task(project: str, url: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The task without its id, of prepared options. TypeError names an option that does not exist (H45), BadUrl a bad URL."""
     groups: dict[str, dict[str, Any]] = {"schedule": {}, "fetch": {}, "process": {}}
     for key, value in options.items():
+        if key in CONSUMED:
+            continue
         group = _GROUPS.get(key)
         if group is None:
             raise TypeError(f"crawl() got unexpected keyword argument: {key}{_did_you_mean(key)}")
         groups[group][key] = value
-    headers = options.get("headers")
-    if headers is not None and not isinstance(headers, Mapping):
-        raise TypeError(f"crawl(): headers must be a dict, not {type(headers).__name__}")
-    return {**groups, "project": project, "url": url}
+    return {**groups, "project": project, "url": urls.build_url(url, options.get("params"))}
 
 
 #: tasks that show control work (behaviour W5, S50)

@@ -25,6 +25,9 @@ class Outcome(Struct, kw_only=True):
     #: without `generation`, which the caller knows
     follows: list[NewTask] = []
     messages: list[Message] = []
+    #: calls of ``self.crawl`` that entered nothing, by reason: bad-url, duplicate (of a request of this run), same-taskid (as
+    #: another request of this run)
+    dropped: dict[str, int] = {}
     #: what ``self.save`` was left as, in plain JSON values
     save: Any = None
     #: without its traceback, which would keep the page alive
@@ -59,7 +62,7 @@ class Run:
 
     def __init__(self) -> None:
         self.outcome = Outcome()
-        self._follow_ids: set[str] = set()
+        self._follows: dict[str, NewTask] = {}
         self._items: dict[str, Item] = {}
         #: how many items an id was given to that the script did not choose
         self._given: dict[str, int] = {}
@@ -68,11 +71,21 @@ class Run:
         # of the value that on_result has now
         self._item_id, self._explicit, self._place = "", False, "result"
 
-    def follow(self, task: NewTask) -> None:
-        """Collect a link; of two with the same taskid the first counts (behaviour H49)."""
-        if task.taskid not in self._follow_ids:
-            self._follow_ids.add(task.taskid)
+    def follow(self, task: NewTask) -> str:
+        """Collect a link; of two with the same taskid the first counts (behaviour H49). Says what is to be logged, or ""."""
+        first = self._follows.setdefault(task.taskid, task)
+        if first is task:
             self.outcome.follows.append(task)
+        elif (first.url, first.fetch) == (task.url, task.fetch):
+            self.drop("duplicate")
+        elif self.drop("same-taskid") == 1:  # one says it all
+            return f"crawl({task.url[:200]!r}): dropped: its taskid is that of {first.url[:200]!r}"
+        return ""
+
+    def drop(self, reason: str) -> int:
+        """Count a call of ``self.crawl`` that enters nothing; how many there were for this reason."""
+        count = self.outcome.dropped[reason] = self.outcome.dropped.get(reason, 0) + 1
+        return count
 
     def keyed(self, key: Any, value: Any) -> KeyedItem:
         """An item under a key of its own; raises UnstorableValue for a key that is no text."""

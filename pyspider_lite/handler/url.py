@@ -1,4 +1,7 @@
-"""URLs and bodies as ``self.crawl`` puts them into a task. Task ids are made from these URLs, so nothing here may change."""
+"""URLs and bodies as ``self.crawl`` puts them into a task, and the id that is made from them: so nothing here may change.
+
+Called by `crawl` and `BaseHandler.get_taskid`; pyspider's names for these functions are in ``compat``.
+"""
 
 import hashlib
 import re
@@ -21,10 +24,23 @@ _NORMAL = re.compile(
 )
 
 
+class BadUrl(ValueError):
+    """What was given to ``self.crawl`` is no URL."""
+
+
 def md5string(text: str | bytes) -> str:
     """The hexadecimal MD5 of the UTF-8 form of ``text``."""
     data = text.encode() if isinstance(text, str) else text
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def request_id(url: str, method: str | None = None, data: str | bytes | None = None) -> str:
+    """The identity of a request: the MD5 of the URL for a GET (behaviour H43), else of method, URL and body (demand UA18)."""
+    method = str(method or "GET").upper()
+    if method == "GET" and not data:
+        return md5string(url)
+    body = data if isinstance(data, bytes) else str(data or "").encode("utf-8", "surrogatepass")
+    return md5string(f"{method} {url}\n".encode() + body)
 
 
 def quote_chinese(url: str, encoding: str = "utf-8") -> str:
@@ -33,29 +49,37 @@ def quote_chinese(url: str, encoding: str = "utf-8") -> str:
 
 
 def build_url(url: str, params: Any = None) -> str:
-    """The URL of a task: stripped, host in IDNA, path at least ``/``, ``params`` appended, non-ASCII escaped (H41, H42)."""
+    """The URL of a task: stripped, host in IDNA, path at least ``/``, ``params`` appended, non-ASCII escaped (H41, H42).
+
+    BadUrl says why it is none. TypeError: it is no str, or ``params`` are none.
+    """
     if not isinstance(url, str):
         raise TypeError(f"crawl(): a URL must be a str, not {url!r:.100}")
     if len(url) >= MAX_URL_LENGTH:
-        raise AssertionError(f"Maximum ({MAX_URL_LENGTH}) URL length error.")
+        raise BadUrl(f"Maximum ({MAX_URL_LENGTH}) URL length error.")
     url = str(url).strip()
     if not params and _NORMAL.fullmatch(url):
         return url
+    added = encode_query(params)
     try:
         scheme, netloc, path, path_params, query, fragment = urlparse(url)
         userinfo, at, host = netloc.rpartition("@")
         netloc = userinfo + at + host.encode("idna").decode()
+        if added:
+            query = f"{query}&{added}" if query else added
+        return quote_chinese(urlunparse((scheme, netloc, path or "/", path_params, query, fragment)))
     except ValueError as error:
-        kind = UnicodeError if isinstance(error, UnicodeError) else ValueError
-        raise kind(f"crawl(): {url[:200]!r} is not a URL: {error}") from error
-    added = encode_form(params) if params else None
+        raise BadUrl(f"not a URL: {error}") from error
+
+
+def encode_query(params: Any) -> str:
+    """``params`` of a call as the text that is appended to a query."""
+    added = encode_form(params) if params else ""
     if isinstance(added, bytes):
         added = added.decode()
-    if added:
-        if not isinstance(added, str):
-            raise TypeError(f"params must be a dict, a list of pairs or a str, not {type(params).__name__}")
-        query = f"{query}&{added}" if query else added
-    return quote_chinese(urlunparse((scheme, netloc, path or "/", path_params, query, fragment)))
+    if not isinstance(added, str):
+        raise TypeError(f"params must be a dict, a list of pairs or a str, not {type(params).__name__}")
+    return added
 
 
 def encode_form(data: Any) -> Any:
@@ -71,12 +95,18 @@ def encode_form(data: Any) -> Any:
 
 
 def encode_multipart(files: Any, data: Any) -> tuple[str, bytes]:
-    """Content type and body of an upload; ``files`` as in requests, or ``{field: {filename: content}}`` (behaviour H47)."""
+    """Content type and body of an upload; ``files`` as in requests, or ``{field: {filename: content}}`` (behaviour H47).
+
+    The same content gives the same bytes, because the task's id is made from them: so the boundary is made from the content.
+    """
     if isinstance(files, Mapping):
         files = {
             field: next(iter(given.items())) if isinstance(given, Mapping) and given else given
             for field, given in files.items()
         }
     prepared = requests.Request("POST", "http://localhost/", files=files, data=data).prepare()
-    body = prepared.body or b""
-    return str(prepared.headers["Content-Type"]), body if isinstance(body, bytes) else body.encode()
+    content_type, body = str(prepared.headers["Content-Type"]), prepared.body or b""
+    body = body if isinstance(body, bytes) else body.encode()
+    random = content_type.partition("boundary=")[2]
+    boundary = md5string(body.replace(random.encode(), b""))
+    return content_type.replace(random, boundary), body.replace(random.encode(), boundary.encode())

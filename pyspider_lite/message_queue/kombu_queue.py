@@ -263,6 +263,8 @@ class KombuQueue:
         """What to say of an error, after the broker's URL."""
         said = getattr(error, "reply_text", None) or error  # py-amqp puts numbers before it
         text = mask_url(" ".join(str(said).split()).rstrip(".")) or type(error).__name__
+        if "authentication required" in text.lower():
+            return f"wants a password, and its URL has none: write :PASSWORD@ before the host ({text})"
         if self._is_refusal(error):
             return f"refuses the user or the password: {text}; {PERCENT_HINT}"
         if isinstance(error, TimeoutError) or "timed out" in text.lower() or "timeout" in type(error).__name__.lower():

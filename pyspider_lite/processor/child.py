@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pyspider_lite import compat
+from pyspider_lite import old_names
 from pyspider_lite.processor.child_process import ChildOptions
 from pyspider_lite.processor.pipe import Channel, Done, NeedScript, Run, Script
 from pyspider_lite.processor.runner import Runner
@@ -24,7 +24,7 @@ _GC_THRESHOLD = 20_000
 
 def preload() -> None:
     """Load, before forking, what scripts use most."""
-    compat.install()
+    old_names.install()
     import lxml.html
     import pyquery
     import requests

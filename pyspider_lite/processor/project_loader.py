@@ -16,11 +16,12 @@ from typing import Any
 
 import msgspec
 
-from pyspider_lite import compat
+from pyspider_lite import old_names
 from pyspider_lite.errors import ScriptError
 from pyspider_lite.handler import BaseHandler
 from pyspider_lite.log import LogFormatter
 from pyspider_lite.models import Project
+from pyspider_lite.processor import python2
 from pyspider_lite.processor.pipe import Script
 
 #: versions kept in memory
@@ -59,7 +60,7 @@ class ProjectLoader:
     """Loads and keeps; one for a process, because ``projects.*`` modules are global to it."""
 
     def __init__(self, ask: Ask, log: logging.Handler, env: dict[str, Any] | None = None) -> None:
-        compat.install()
+        old_names.install()
         self._ask = ask
         self._log = log
         self._env = env or {}
@@ -166,8 +167,12 @@ def execute(script: str, module: ModuleType) -> None:
     """Run ``script`` in ``module``; its lines are known to tracebacks."""
     file = module.__dict__["__file__"]
     linecache.cache[file] = (len(script), None, script.splitlines(keepends=True), file)
-    code = compile(script, file, "exec", dont_inherit=True)
-    exec(code, module.__dict__)
+    try:
+        code = compile(script, file, "exec", dont_inherit=True)
+        exec(code, module.__dict__)
+    except Exception as error:
+        python2.explain(error)
+        raise
 
 
 def find_handler(module: ModuleType) -> type:

@@ -55,10 +55,16 @@ def fetch_track(response: FetchResponse, seen: FetchSeen, failed: bool) -> dict[
 
 
 def process_track(
-    seconds: float, exception: str | None, logs: str, *, follows: int = 0, shown: str | None = None
+    seconds: float,
+    exception: str | None,
+    logs: str,
+    *,
+    follows: int = 0,
+    shown: str | None = None,
+    dropped: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """track.process (behaviour P22)."""
-    return {
+    """track.process (behaviour P22), and where links were dropped how many, by reason (``dropped``)."""
+    track = {
         "ok": exception is None,
         "time": seconds,
         "follows": follows,
@@ -66,6 +72,7 @@ def process_track(
         "logs": clean(logs[-_LOGS:]),
         "exception": exception if exception is None else clean(exception),
     }
+    return {**track, "dropped": dropped} if dropped else track
 
 
 def failure(page: Page, exception: str, logs: str, seconds: float, seen: FetchSeen | None = None) -> Report:

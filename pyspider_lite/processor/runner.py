@@ -14,18 +14,17 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-from pyspider_lite.compat.utils import TimeoutError as CompatTimeoutError
 from pyspider_lite.handler import Outcome
 from pyspider_lite.log import mask_url
 from pyspider_lite.models import Dispatch, NewTask, Page, Report
-from pyspider_lite.processor import report
+from pyspider_lite.processor import python2, report
 from pyspider_lite.processor.captured import CapturedLog
 from pyspider_lite.processor.project_loader import Ask, ProjectLoader
 from pyspider_lite.response import Response
 
 
-class ProcessTimeout(CompatTimeoutError, TimeoutError):
-    """What a callback gets that runs for too long: scripts know it by either name (behaviour H25)."""
+class ProcessTimeout(TimeoutError):
+    """What a callback gets that runs for too long (behaviour H25)."""
 
 
 class TimeLimit:
@@ -150,7 +149,7 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
     task = page.task
     exception = None
     if outcome.exception is not None:
-        exception = describe(outcome.exception)
+        exception = describe(outcome.exception) + python2.hint(outcome.exception, outcome.traceback or "")
         log.write(format_failure(task.project, exception, outcome.traceback))
     failed = exception is not None
     return Report(
@@ -164,7 +163,12 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
         track={
             "fetch": report.fetch_track(page.response, see(response, failed), failed),
             "process": report.process_track(
-                seconds, exception, log.text(), follows=len(outcome.follows), shown=outcome.results_shown
+                seconds,
+                exception,
+                log.text(),
+                follows=len(outcome.follows),
+                shown=outcome.results_shown,
+                dropped=outcome.dropped,
             ),
             "save": outcome.save,
         },

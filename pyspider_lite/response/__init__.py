@@ -4,9 +4,10 @@ Made by the processor's child from what the fetcher sent. It neither knows queue
 """
 
 import json
+import re
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any
 
 import requests
 from requests.structures import CaseInsensitiveDict
@@ -15,9 +16,14 @@ from pyspider_lite.models import FetchResponse
 from pyspider_lite.response import document, encoding
 from pyspider_lite.response.document import Document
 
+if TYPE_CHECKING:
+    from parsel import Selector, SelectorList
+
 __all__ = ["Document", "Response", "rebuild_response"]
 
-_MADE_FROM_TEXT = ("text", "json", "etree", "doc", "base_url")
+_MADE_FROM_TEXT = ("text", "json", "etree", "doc", "base_url", "_resolve", "_selector")
+#: half of a character that JSON can spell and that no encoding has
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Response:
@@ -129,6 +135,8 @@ class Response:
             return f"{code} Redirection"
         if 400 <= code < 500:
             return f"{code} Client Error"
+        if self.error_kind == "browser":  # the fetcher's own answer (behaviour F33), not a server's
+            return f"{code} Server Error: {self.text} Pages are not rendered by a browser yet."
         return f"{code} Server Error" if code >= 500 else None
 
     # --- body -----------------------------------------------------------------------------------------------------------
@@ -165,11 +173,16 @@ class Response:
 
     @cached_property
     def json(self) -> Any:
-        """The body parsed as JSON, or None if it is not JSON."""
+        """The body parsed as JSON, or None if it is not JSON. Halves of characters, as cut emoji, become U+FFFD."""
+        text = self.text.removeprefix("\ufeff")
         try:
-            return json.loads(self.text.removeprefix("\ufeff"))
+            value = json.loads(text)
+            if _SURROGATE.search(text):
+                whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+                value = json.loads(whole.decode("utf-16", "replace"))
         except (ValueError, RecursionError):
             return None
+        return value
 
     @cached_property
     def etree(self) -> Any:
@@ -179,25 +192,45 @@ class Response:
     @cached_property
     def doc(self) -> Document:
         """A PyQuery over ``etree``, with absolute links in a, link, script, img, iframe and form (behaviour R5)."""
-        base = self.base_url  # of the tree as it came
-        document.absolute_links(self.etree, base)
+        resolve = self._resolve  # with the base of the tree as it came
+        document.absolute_links(self.etree, resolve)
         return Document._of([self.etree])
+
+    def css(self, query: str) -> "SelectorList[Selector]":
+        """parsel's selectors for a CSS query, ``::text`` and ``::attr(href)`` included; over the tree of `doc`, so links are absolute."""
+        return self._selector.css(query)
+
+    def xpath(self, query: str, **variables: Any) -> "SelectorList[Selector]":
+        """parsel's selectors for an XPath query, over the tree of `doc`; ``$name`` in it stands for the argument of that name."""
+        return self._selector.xpath(query, **variables)
+
+    @cached_property
+    def _selector(self) -> "Selector":
+        from parsel import Selector  # 40 ms: only for who uses it
+
+        return Selector(root=self.doc[0], type="html")
+
+    # --- links ----------------------------------------------------------------------------------------------------------
 
     @cached_property
     def base_url(self) -> str:
         """What relative links refer to: ``<base href>`` of the page, else ``url``."""
         return document.base_url(self.etree, self.url)
 
+    @cached_property
+    def _resolve(self) -> Callable[[str], str]:
+        return document.resolver(self.base_url)
+
     def urljoin(self, link: str) -> str:
-        """``link`` made absolute as a browser would do it."""
-        return urljoin(self.base_url, link.strip())
+        """``link`` made absolute as a browser would do it; one that cannot be is given back as it is."""
+        return self._resolve(link)
 
     def links(self, css: str | None = None) -> list[str]:
         """The absolute http(s) URLs of ``a[href]``, each once, in order of appearance; cheaper than `doc`.
 
         With ``css`` only those inside (or being) an element that the selector matches. Fragments are kept.
         """
-        resolve = document.resolver(self.base_url)
+        resolve = self._resolve
         parts = [self.etree] if css is None else document.compiled(css)(self.etree)
         hrefs = [element.get("href") for part in parts for element in part.iter("a")]
         links = dict.fromkeys(resolve(href) for href in hrefs if href is not None)

@@ -19,7 +19,8 @@ from pyquery.cssselectpatch import JQueryTranslator
 #: the attributes in which `absolute_links` looks for a URL (behaviour R5)
 LINK_ATTRIBUTES = {"a": "href", "link": "href", "script": "src", "img": "src", "iframe": "src", "form": "action"}
 
-_parser = lxml.html.HTMLParser(encoding="utf-8")
+# huge_tree: else all that is nested deeper than 255 is lost, and so is text of 10 MB without an element in it
+_parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True)
 _translator = JQueryTranslator(xhtml=False)
 #: control characters that no XML tree can hold; tab, newline and return stay
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r") + b"\x7f"
@@ -89,9 +90,8 @@ def resolver(base: str) -> Callable[[str], str]:
     return resolve
 
 
-def absolute_links(root: Any, base: str) -> None:
+def absolute_links(root: Any, resolve: Callable[[str], str]) -> None:
     """Make the links of `LINK_ATTRIBUTES` absolute, in place."""
-    resolve = resolver(base)
     for element in root.iter(*LINK_ATTRIBUTES):
         name = LINK_ATTRIBUTES[element.tag]
         link = element.get(name)
@@ -206,6 +206,13 @@ class Document(PyQuery):  # type: ignore[misc]
         """Each element of the selection, or of what ``selector`` finds in it, as a Document of its own."""
         for element in self(selector) if selector else self:
             yield self._of([element], self)
+
+    def text(self, *args: Any, **kwargs: Any) -> Any:
+        """The text, as PyQuery gives it; without its line breaks where elements are nested deeper than PyQuery can follow."""
+        try:
+            return super().text(*args, **kwargs)
+        except RecursionError:
+            return " ".join(" ".join(text for element in self for text in element.xpath(".//text()")).split())
 
     def _set_attr(self, value: Any) -> None:
         raise NotImplementedError

@@ -1,6 +1,7 @@
 """The control rows in memory: entered, given out, ended; and the deletions that some of them ask for."""
 
 import logging
+import re
 from collections import deque
 
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
@@ -205,7 +206,7 @@ class ControlWork:
         """Delete the projects that a command or their group asks to delete (behaviour S80). Idempotent: what fails half-way is done
         again, because the row that asks for it goes last."""
         for project in list(self._projects.values()):
-            words = (project.head.group or "").lower().split()
+            words = re.split(r"\W+", (project.head.group or "").lower())  # behaviour S9
             stopped_long = project.head.status == "STOP" and now - project.head.updatetime >= self._delete_time
             if stopped_long and "delete" in words:
                 self._delete(project.name, project.head.generation)

@@ -6,10 +6,12 @@ and waits for the answer. A stand-by answers with the address of the one that le
 
 import heapq
 import logging
+import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 from xmlrpc.client import Fault
 
 import msgspec
@@ -19,6 +21,7 @@ from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import NewTask
 from pyspider_lite.rpc import FAULT
+from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.scheduler import Scheduler
@@ -163,7 +166,12 @@ class Remote:
                     return "none does, try again"
         except DatabaseError as error:
             return f"who does cannot be asked: {error}"
-        return f"the one that does is at {leader.rpc or 'no address, it runs without XML-RPC'} ({leader.holder})"
+        host = leader.holder.partition(":")[0]
+        if not leader.rpc:
+            return f"the one that does runs without XML-RPC ({leader.holder})"
+        if is_loopback(urlsplit(leader.rpc).hostname or "") and host != socket.gethostname():
+            return f"the one that does listens on its own machine, {host}, only ({leader.holder})"
+        return f"the one that does is at {leader.rpc} ({leader.holder})"
 
     def _ask(self, question: Callable[[Scheduler], T]) -> T:
         """What ``question`` returns or raises in the scheduler's loop."""

@@ -34,7 +34,7 @@ def taskdb(server_urls: Urls) -> Iterator[TaskDB]:
     database.close()
 
 
-@pytest.mark.behaviour("D34")
+@pytest.mark.behaviour("D34", "X-D6")
 def test_types_of_new_tables_on_mariadb(mariadb: MariaDb, mariadb_urls: Urls) -> None:
     taskdb, resultdb, projectdb = (
         connect_taskdb(mariadb_urls("taskdb")),

@@ -10,6 +10,7 @@ from pyspider_lite.errors import DataError
 from pyspider_lite.models import Project, ProjectStatus
 
 
+@pytest.mark.behaviour("S7")
 def test_a_project_is_read_back_whole(projectdb: ProjectDB) -> None:
     before = time.time()
     project = Project(
@@ -56,6 +57,7 @@ def test_names_that_are_refused(projectdb: ProjectDB, name: str) -> None:
     assert projectdb.stamp()[0] == 1
 
 
+@pytest.mark.behaviour("X-S14")
 def test_every_update_is_later_than_the_one_before(projectdb: ProjectDB) -> None:
     projectdb.insert(Project(name="shop"))
     stamps = [projectdb.stamp()]
@@ -68,6 +70,7 @@ def test_every_update_is_later_than_the_one_before(projectdb: ProjectDB) -> None
     assert (found.status, found.group, found.script, found.comments) == ("STOP", "g", "s", "c")
 
 
+@pytest.mark.behaviour("X-X3")
 def test_what_cannot_be_updated_is_named(projectdb: ProjectDB) -> None:
     projectdb.insert(Project(name="shop"))
     with pytest.raises(DataError, match="colour, updatetime"):

@@ -45,6 +45,7 @@ def taskdb(url: Callable[[str], str]) -> Iterator[TaskDB]:
     database.close()
 
 
+@pytest.mark.behaviour("D25", "D40")
 def test_projects(url: Callable[[str], str], expected: dict[str, Any]) -> None:
     database = connect_projectdb(url("projectdb"))
     heads = {head.name: head for head in database.heads()}
@@ -60,6 +61,7 @@ def test_projects(url: Callable[[str], str], expected: dict[str, Any]) -> None:
     database.close()
 
 
+@pytest.mark.behaviour("D26")
 def test_tasks(taskdb: TaskDB, expected: dict[str, Any]) -> None:
     assert taskdb.projects() == set(PROJECTS)
     for project in PROJECTS:
@@ -148,6 +150,7 @@ def test_odd_ids_are_found(taskdb: TaskDB, url: Callable[[str], str], form: str)
     assert {task.taskid for task in taskdb.get("shop", map(str, ids))} == {str(i) for i in ids}
 
 
+@pytest.mark.behaviour("D27")
 def test_results(url: Callable[[str], str], expected: dict[str, Any], form: str) -> None:
     database = connect_resultdb(url("resultdb"))
     assert database.projects() == set(PROJECTS)

@@ -48,6 +48,7 @@ def taskdb(url: Callable[[str], str]) -> Iterator[TaskDB]:
     database.close()
 
 
+@pytest.mark.behaviour("D30")
 def test_projects(url: Callable[[str], str], raw: Callable[[str, str, str], list[Any]]) -> None:
     rows = {row[0]: row for row in raw("projectdb", "projectdb", "name, `group`, status, script, comments, updatetime")}
     database = connect_projectdb(url("projectdb"))
@@ -67,6 +68,7 @@ def test_projects(url: Callable[[str], str], raw: Callable[[str, str, str], list
     database.close()
 
 
+@pytest.mark.behaviour("D31", "D33", "D41")
 def test_tasks(taskdb: TaskDB, raw: Callable[[str, str, str], list[Any]]) -> None:
     assert taskdb.projects() == set(PROJECTS)
     columns = "taskid, project, url, status, schedule, `fetch`, process, track, lastcrawltime, updatetime"
@@ -145,6 +147,7 @@ def test_work_goes_on_in_an_old_table(taskdb: TaskDB) -> None:
     assert [key.taskid for key in taskdb.refill("shop", 1.0, 9).keys] == ["new", long]
 
 
+@pytest.mark.behaviour("D32")
 def test_results(url: Callable[[str], str], raw: Callable[[str, str, str], list[Any]]) -> None:
     database = connect_resultdb(url("resultdb"))
     assert database.projects() == set(PROJECTS)

@@ -50,6 +50,7 @@ def test_results_are_read_back(resultdb: ResultDB) -> None:
     assert resultdb.projects() == {P}
 
 
+@pytest.mark.behaviour("D35")
 def test_storing_twice_is_storing_once(resultdb: ResultDB) -> None:
     for _ in range(2):
         resultdb.store([result("a", x="1", y="2")])
@@ -120,6 +121,7 @@ def test_results_are_streamed_newest_first(resultdb: ResultDB) -> None:
     assert list(resultdb.select(P, limit=0)) == []
 
 
+@pytest.mark.behaviour("X-D5")
 def test_a_reader_in_the_middle_does_not_stop_writers(resultdb: ResultDB) -> None:
     resultdb.store([result(f"t{number}", only="1") for number in range(250)])
     rows = resultdb.select(P)
@@ -157,6 +159,7 @@ def test_a_batch_with_a_bad_row_stores_nothing(resultdb: ResultDB) -> None:
     assert resultdb.count(P) == 0
 
 
+@pytest.mark.behaviour("X-D9")
 def test_a_table_dropped_by_another_process_is_made_again(resultdb: ResultDB) -> None:
     resultdb.store([result("a", only="1", generation="")])
     copy = resultdb.copy()

@@ -79,6 +79,7 @@ def test_tasks_and_results_in_one_file(tmp_path: Path) -> None:
         database.close()
 
 
+@pytest.mark.behaviour("X-D4")
 def test_every_database_in_memory_is_its_own() -> None:
     one, two = connect_taskdb("sqlite+taskdb://"), connect_taskdb("sqlite+taskdb://")
     one.open_project(P)
@@ -117,6 +118,7 @@ def _write(path: str, name: str, rounds: int) -> None:
     database.close()
 
 
+@pytest.mark.behaviour("D28")
 def test_processes_write_the_same_new_file_without_lock_errors(taskdb: TaskDB, path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_write, args=(str(path), name, 25)) for name in "abc"]

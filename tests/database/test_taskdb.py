@@ -99,6 +99,7 @@ def test_more_keys_than_one_statement_takes(taskdb: TaskDB) -> None:
     assert {task.taskid for task in taskdb.get(P, ids)} == set(ids)
 
 
+@pytest.mark.behaviour("S4")
 def test_end_writes_what_a_run_ended_with(taskdb: TaskDB) -> None:
     insert(taskdb, new("a"), new("b"))
     with taskdb.begin(None) as tx:
@@ -128,6 +129,7 @@ def test_the_last_postponed_restart_wins_and_ends_with_the_run(taskdb: TaskDB) -
     assert one(taskdb, "a").pending is None
 
 
+@pytest.mark.behaviour("S19")
 def test_a_restart_keeps_track_and_lastcrawltime(taskdb: TaskDB) -> None:
     insert(taskdb, new("a", fetch={"method": "GET"}))
     again = msgspec.structs.replace(submission("a", fetch={"method": "PUT"}), url="http://new/")
@@ -264,6 +266,7 @@ def test_reads_inside_a_transaction_take_part_in_it(taskdb: TaskDB) -> None:
             pass
 
 
+@pytest.mark.behaviour("X-D3")
 def test_a_copy_serves_another_thread(taskdb: TaskDB) -> None:
     taskdb.open_project(P)
     copy = taskdb.copy()
@@ -291,6 +294,7 @@ def test_a_copy_serves_another_thread(taskdb: TaskDB) -> None:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("D17")
 def test_projects_are_those_with_a_table(taskdb: TaskDB) -> None:
     assert taskdb.projects() == set()
     taskdb.open_project("shop")

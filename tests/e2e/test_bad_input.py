@@ -526,7 +526,9 @@ def test_a_full_disk_is_waited_for(make_suite):
             suite.wait(lambda: "the disk is full" in suite.log.read_text())
             full = time.monotonic()
             refused = subprocess.run(suite.words("project", "push", suite.folder / "site.py"), capture_output=True, text=True, cwd=suite.folder)  # fmt: skip
-            assert re.search(r"^pyspider_lite: .*data/project\.db: the disk is full( \(database or disk is full\))?$", refused.stderr), refused
+            assert re.search(
+                r"^pyspider_lite: .*data/project\.db: the disk is full( \(database or disk is full\))?$", refused.stderr
+            ), refused
             assert (refused.returncode, refused.stdout) == (3, "")
             # longer than a term of leadership, which is kept in the same database
             suite.wait(lambda: time.monotonic() > full + 7)

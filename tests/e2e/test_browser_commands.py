@@ -33,7 +33,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.behaviour("C63", "C64", "C20", "C21")
+@pytest.mark.behaviour("C63", "C64", "C20", "C21", "X-F13")
 @pytest.mark.parametrize(
     "words",
     [

@@ -41,6 +41,7 @@ def complete(suite: Any, served: site.Site, name: str = "gen") -> None:
     assert counted == [(0, served.pages + 2, 0, 0)]
 
 
+@pytest.mark.behaviour("X-S17")
 def test_undisturbed(make_suite: Callable[..., Any]) -> None:
     suite = make_suite(all={"processor_num": 2})
     with site.Site(800) as served:

@@ -104,6 +104,7 @@ def running(world, kind=Fetcher, engine=None, **options):
         assert heartbeat.stop(5)
 
 
+@pytest.mark.behaviour("F3")
 def test_200_tasks_in_200_pages_out(serve):
     server, world = serve(), World()
     with running(world) as fetcher:
@@ -124,6 +125,7 @@ def test_200_tasks_in_200_pages_out(serve):
     assert isinstance(last, Beat) and last.leaving and last.holds == {} and last.progress == 200
 
 
+@pytest.mark.behaviour("F4", "F40")
 def test_failures_are_pages_too_and_rubbish_is_kept_aside(serve):
     world = World()
     with running(world):
@@ -135,6 +137,7 @@ def test_failures_are_pages_too_and_rubbish_is_kept_aside(serve):
     assert kinds == {"http://no-such-host.invalid/": "dns", "data:,x": None, "ftp://a/": "invalid-url"}
 
 
+@pytest.mark.behaviour("F1")
 def test_no_more_than_poolsize_at_once(serve, reply):
     now, most, lock = 0, 0, threading.Lock()
 
@@ -168,6 +171,7 @@ def test_takes_only_what_it_has_slots_for(serve):
     assert world.inbound.qsize() == 1
 
 
+@pytest.mark.behaviour("X-F3")
 @pytest.mark.parametrize("processors", [1, 2])
 def test_holds_back_while_the_processors_do_not_keep_up(serve, processors):
     """Demand UA30: at most 4 batches a processor, and a few that were on their way."""
@@ -217,6 +221,7 @@ def test_a_page_that_is_too_large_becomes_a_failure(serve, reply):
     assert found["small"].content == b"small"
 
 
+@pytest.mark.behaviour("F5")
 def test_control_and_hooks(caplog):
     seen = []
 
@@ -247,6 +252,7 @@ def test_control_and_hooks(caplog):
     assert "a user's mistake" in caplog.text
 
 
+@pytest.mark.behaviour("F26", "X-X9")
 def test_log_line_has_no_password(caplog):
     world = World()
     with caplog.at_level("INFO", "pyspider_lite.fetcher"), running(world):

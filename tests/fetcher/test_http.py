@@ -33,6 +33,7 @@ def free_port() -> int:
 # --- requests and answers ---
 
 
+@pytest.mark.behaviour("F10")
 def test_a_page_and_all_that_is_known_of_it(serve, get, reply):
     server = serve(reply(b"<p>x", "200 OK", "Content-Type: text/html", "X-A: 1", "x-a: 2", "Set-Cookie: s=1; Path=/"))
     response = get(f"{server.url}/path?q=1", save={"n": [1]}, cookies={"c": "2"})
@@ -46,6 +47,7 @@ def test_a_page_and_all_that_is_known_of_it(serve, get, reply):
     assert 0 < response.timings["first_byte"] <= response.timings["total"] <= response.time < 5
 
 
+@pytest.mark.behaviour("F15")
 def test_default_request(serve, get):
     server = serve()
     get(server.url)
@@ -57,6 +59,7 @@ def test_default_request(serve, get):
     assert "expect" not in seen.headers and "cookie" not in seen.headers
 
 
+@pytest.mark.behaviour("F23")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "REPORT"])
 @pytest.mark.parametrize("data", [None, "naïve", b"\x00\xff" * 2000], ids=["none", "text", "bytes"])
 def test_methods_with_and_without_body(serve, get, method, data):
@@ -126,6 +129,7 @@ def test_header_values_in_utf8_and_empty_ones(serve, get):
     assert not any(line.startswith("X-None") for line in lines)
 
 
+@pytest.mark.behaviour("F23")
 def test_space_and_other_raw_bytes_in_a_url(serve, get):
     server = serve()
     response = get(f'{server.url}/a b/ü"?q=<中>&x=%20y#frag ment')
@@ -133,6 +137,7 @@ def test_space_and_other_raw_bytes_in_a_url(serve, get):
     assert server.seen[0].target == "/a%20b/%C3%BC%22?q=%3C%E4%B8%AD%3E&x=%20y"
 
 
+@pytest.mark.behaviour("F22")
 @pytest.mark.parametrize("status", ["404 Not Found", "500 Internal Server Error", "304 Not Modified", "299 Odd", "418"])
 def test_status_and_error_text(serve, get, reply, status):
     code, _, reason = status.partition(" ")
@@ -214,6 +219,7 @@ def test_several_codings_and_unknown_ones(serve, get, reply):
 # --- limits ---
 
 
+@pytest.mark.behaviour("F25", "X-M3")
 @pytest.mark.parametrize("announced", [True, False])
 def test_body_limit(serve, get, reply, announced):
     body = b"x" * 200_000
@@ -250,6 +256,7 @@ def test_large_headers_below_the_limit(serve, get):
 # --- every kind of error ---
 
 
+@pytest.mark.behaviour("F41")
 def test_refused(get):
     response = get(f"http://127.0.0.1:{free_port()}/")
     assert (response.status_code, response.error_kind, response.content) == (599, "connect", b"")
@@ -257,6 +264,7 @@ def test_refused(get):
     assert response.traceback is None
 
 
+@pytest.mark.behaviour("F41")
 def test_name_that_does_not_exist(get):
     response = get("http://no-such-host.invalid/")
     assert (response.error_kind, response.status_code) == ("dns", 599)
@@ -354,6 +362,7 @@ def test_https(serve, get, tls_of, ca_file):
     assert response.timings["tls"] > 0
 
 
+@pytest.mark.behaviour("F24")
 def test_certificates_are_checked_and_the_error_names_the_host(serve, get, tls_of, ca_file):
     server = serve(tls=tls_of("other.example"))
     url = f"https://localhost:{server.port}/"

@@ -17,6 +17,7 @@ def site(serve, reply):
     return serve(respond)
 
 
+@pytest.mark.behaviour("F20", "X-F4")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE"])
 def test_method_and_body(site, get, status, method):
@@ -41,6 +42,7 @@ def test_what_is_not_followed(site, get, status):
     assert response.error == f"HTTP {status}: Moved"
 
 
+@pytest.mark.behaviour("X-K7")
 def test_off_switch(site, get):
     response = get(f"{site.url}/302/end", allow_redirects=False)
     assert (response.status_code, response.error, response.content) == (302, "HTTP 302: Moved", b"moved")
@@ -93,6 +95,7 @@ def test_refused_addresses_are_refused_on_every_hop(serve, get, reply):
     assert response.url == "http://169.254.77.77/"
 
 
+@pytest.mark.behaviour("X-K9")
 def test_cookies_on_the_way(site, get):
     response = get(f"{site.url}/302/303/end", cookies={"mine": "1"}, headers={"cookie": 'a="b c"; mine=0'})
     sent = [seen.headers["cookie"] for seen in site.seen]
@@ -100,6 +103,7 @@ def test_cookies_on_the_way(site, get):
     assert response.cookies == {"a": '"b c"', "mine": "1", "c302": "1", "c303": "1"}
 
 
+@pytest.mark.behaviour("F19", "X-X10")
 def test_cookies_and_credentials_stay_with_their_origin(serve, get, reply):
     """Behaviour X-X10, mended."""
     other = serve()
@@ -121,6 +125,7 @@ def test_cookies_of_another_host(serve, get, reply):
     assert response.cookies == {"mine": "1", "set": "1"}
 
 
+@pytest.mark.behaviour("F21", "X-F5")
 def test_the_timeout_covers_all_hops(serve, get, reply):
     """Behaviour F21, mended: measured from the start of the fetch, once."""
 

@@ -25,6 +25,7 @@ def test_null_means_the_default():
     assert request(dict.fromkeys(names.split())) == request()
 
 
+@pytest.mark.behaviour("F16")
 @pytest.mark.parametrize("header", ["user-agent", "User-Agent", "USER-AGENT"])
 def test_user_agent(header):
     assert request({"user_agent": "b"}, Defaults(user_agent="c")).headers["User-Agent"] == "b"
@@ -37,6 +38,7 @@ def test_gzip_switch():
     assert request({"headers": {"accept-encoding": "br"}}).headers["Accept-Encoding"] == "br"
 
 
+@pytest.mark.behaviour("X-F9")
 @pytest.mark.parametrize(
     ("data", "body"),
     [({}, None), ("", None), ([], None), ({"a": [1, 2], "b": "ü"}, b"a=1&a=2&b=%C3%BC"), ([("a", 1)], b"a=1"),
@@ -47,6 +49,7 @@ def test_data(data, body):
     assert request({"data": data}).body == body
 
 
+@pytest.mark.behaviour("F18")
 @pytest.mark.parametrize(
     ("fetch", "track", "unconditional", "sent"),
     [
@@ -70,6 +73,7 @@ def test_validators(fetch, track, unconditional, sent):
     assert (headers.get("If-None-Match"), headers.get("If-Modified-Since")) == sent
 
 
+@pytest.mark.behaviour("F17")
 @pytest.mark.parametrize(
     ("text", "proxy"),
     [

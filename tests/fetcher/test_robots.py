@@ -31,6 +31,7 @@ def asked(server):
     return [seen.target for seen in server.seen].count("/robots.txt")
 
 
+@pytest.mark.behaviour("F30")
 @pytest.mark.parametrize(
     ("path", "agent", "allowed"),
     [
@@ -63,6 +64,7 @@ def test_redirect_targets_are_checked(site, get):
     assert (response.status_code, response.error_kind, len(response.redirects)) == (403, "robots", 1)
 
 
+@pytest.mark.behaviour("F30", "X-F1")
 @pytest.mark.parametrize("status", ["404 Not Found", "403 Forbidden", "500 Internal Server Error"])
 def test_without_robots_txt_all_is_allowed(serve, get, reply, status):
     server = serve(lambda seen, connection: reply(b"", status) if seen.target == "/robots.txt" else reply(b"page"))

@@ -149,6 +149,7 @@ def test_a_cookie_is_replaced_and_taken_back():
 # --- data: ---
 
 
+@pytest.mark.behaviour("F28", "X-F11")
 @pytest.mark.parametrize(
     ("url", "content"),
     [

@@ -42,6 +42,7 @@ def test_the_table_names_functions_that_exist() -> None:
         assert callable(getattr(cls, name))
 
 
+@pytest.mark.behaviour("P30", "P32")
 def test_one_task_takes_the_way_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ def one(url: str) -> dict[str, Any]:
     return server
 
 
-@pytest.mark.behaviour("Q3")
+@pytest.mark.behaviour("Q3", "X-Q3")
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

@@ -76,6 +76,7 @@ def test_queues_of_other_names_are_apart(open_queue: Open) -> None:
     assert bodies(open_queue("one")) == [b"1"]
 
 
+@pytest.mark.behaviour("X-Q1", "Q7")
 def test_limit_is_kept(open_queue: Open) -> None:
     queue = open_queue()
     for n in range(5):
@@ -125,6 +126,7 @@ def test_get_returns_as_soon_as_a_message_comes(open_queue: Open) -> None:
     assert got == [b"now"]
 
 
+@pytest.mark.behaviour("X-Q2")
 def test_a_full_queue_refuses_after_the_timeout(open_queue: Open) -> None:
     queue = open_queue(maxsize=2)
     queue.put(b"1", 1)

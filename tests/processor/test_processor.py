@@ -50,6 +50,7 @@ OK = script("""
 """)
 
 
+@pytest.mark.behaviour("P20")
 def test_a_callback_that_works(rig):
     page = rig.page(OK, track={"save": {"n": 4}}, response={"retry_after": 7.0})
     report = rig.run(page)
@@ -129,6 +130,7 @@ def test_a_child_that_somebody_kills_costs_its_page_nothing(rig, tmp_path):
     assert marker.read_text() == "xx"
 
 
+@pytest.mark.behaviour("P21")
 @pytest.mark.parametrize(
     ("source", "callback", "exception", "log"),
     [
@@ -151,6 +153,7 @@ def test_a_failure_is_a_report(rig, source, callback, exception, log):
     assert report.track["fetch"]["headers"]["X-Other"] == "o"
 
 
+@pytest.mark.behaviour("P24")
 def test_a_script_written_for_pyspider(rig):
     rig.projects.save("shared", "GREETING = 'hello'\n")
     source = OK.replace("pyspider_lite.handler", "pyspider.libs.base_handler") + (
@@ -160,6 +163,7 @@ def test_a_script_written_for_pyspider(rig):
     assert rig.run(rig.page(source, "shared")).items[0].result == '"5d41402abc4b2a76b9719d911017c592"'
 
 
+@pytest.mark.behaviour("P11")
 def test_no_such_project(rig):
     assert process(rig.run(rig.page(project="nobody")))["exception"] == "no such project!"
 
@@ -284,7 +288,9 @@ def test_what_scripts_start_counts_as_memory(fresh_rig):
 
 def test_processes_that_scripts_leave_behind_are_bounded(fresh_rig, caplog):
     fresh_rig.start()
-    at_once = "def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(120)]\n    time.sleep(20)"
+    at_once = (
+        "def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(120)]\n    time.sleep(20)"
+    )
     report = fresh_rig.run(fresh_rig.page(script(at_once)))
     assert process(report)["exception"] == "process killed: limit of 100 processes"
     in_turn = script("def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(60)]")
@@ -318,6 +324,7 @@ def test_a_flood_of_prints_is_bounded(fresh_rig):
     assert process(report)["logs"].endswith("\nend \\xff")
 
 
+@pytest.mark.behaviour("X-P11")
 def test_what_is_written_to_the_descriptors_disturbs_nothing(rig):
     report = rig.run(
         rig.page(script("def cb(self, response):\n    os.system('echo to stdout'); os.write(1, b'raw\\n')"))
@@ -335,6 +342,7 @@ def test_in_one_prints_are_seen_but_not_among_the_results(fresh_rig, capfd):
     assert not out and "seen\n" in err
 
 
+@pytest.mark.behaviour("P10")
 def test_a_new_version_of_the_script_takes_effect_and_the_old_one_is_still_there(rig):
     old, new = (script(f"def cb(self, response):\n    return {{'version': {n}}}") for n in (1, 2))
     first = rig.page(old)
@@ -377,6 +385,7 @@ def test_no_page_is_taken_before_the_database_was_there(fresh_rig):
     assert not outages.waiting()
 
 
+@pytest.mark.behaviour("P1")
 def test_pages_behind_a_slow_one_are_given_back(rig):
     slow = rig.page(script("def cb(self, response):\n    time.sleep(2.5)"))
     others = [rig.page(OK, "quiet", project="q") for _ in range(3)]
@@ -422,6 +431,7 @@ def test_a_result_that_is_too_large_fails_the_task(rig):
     assert "takes 9000" in process(report)["exception"] and not report.items
 
 
+@pytest.mark.behaviour("S67")
 def test_drain_finishes_the_page_and_gives_the_others_back(fresh_rig):
     fresh_rig.start()
     slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(0.8)"))
@@ -447,6 +457,7 @@ def test_drain_has_an_end(fresh_rig):
     assert not fresh_rig.reports() and page.task.key in [run for item in fresh_rig.said(Release) for run in item.runs]
 
 
+@pytest.mark.behaviour("X-M5")
 def test_results_wait_when_the_result_queue_is_full(fresh_rig):
     fresh_rig.start(results_size=1)
     pages = [fresh_rig.page(OK) for _ in range(12)]
@@ -460,6 +471,7 @@ def test_results_wait_when_the_result_queue_is_full(fresh_rig):
     assert {report.key for report in fresh_rig.results} == {page.task.key for page in pages}
 
 
+@pytest.mark.behaviour("P2", "X-P2")
 def test_a_message_that_cannot_be_read_is_kept_aside(rig):
     rig.connect(QueueName.TO_PROCESSOR)().put(b"not ours", 1)
     assert rig.until(lambda: rig.said(Broken))[0].queue == QueueName.TO_PROCESSOR

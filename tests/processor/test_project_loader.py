@@ -70,6 +70,7 @@ def test_a_base_of_the_script_is_no_project(store):
         store.loader.get("nobody")
 
 
+@pytest.mark.behaviour("H10", "H12", "P14")
 def test_what_module_and_handler_know(store):
     script = HEAD + "class Handler(BaseHandler):\n    def __init__(self):\n        self.seen = self.project_name\n"
     loaded = store.load(script)
@@ -95,6 +96,7 @@ def test_logger_and_logging_are_the_projects(store):
     assert store.log.lines == [("INFO", "one 1"), ("WARNING", "two"), ("DEBUG", "three")]
 
 
+@pytest.mark.behaviour("X-P8")
 def test_each_version_is_executed_once(store):
     first = store.load(PLAIN)
     assert store.load(PLAIN) is first
@@ -126,6 +128,7 @@ def test_versions_kept_are_bounded(store, monkeypatch):
     assert len(store.asked) == asked + 1
 
 
+@pytest.mark.behaviour("H7")
 def test_scripts_of_other_projects_are_modules(store):
     store.scripts["shared"] = "VALUE = 1\n"
     loaded = store.load("from projects import shared\nfrom projects.shared import VALUE\n" + PLAIN)
@@ -135,6 +138,7 @@ def test_scripts_of_other_projects_are_modules(store):
         store.load("import projects.nobody\n" + PLAIN, "q")
 
 
+@pytest.mark.behaviour("H7", "X-P9")
 def test_an_edit_of_an_imported_project_takes_effect(store, monkeypatch):
     now = [project_loader.time.monotonic()]
     monkeypatch.setattr(project_loader.time, "monotonic", lambda: now[0])

@@ -8,6 +8,7 @@ from pyspider_lite.scheduler.dispatch import to_dispatch
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
 
 
+@pytest.mark.behaviour("S6")
 def test_a_dispatch_holds_everything_that_a_worker_needs() -> None:
     """S6."""
     head = ProjectHead(name="p", group="g", status="DEBUG", rate=1, burst=3, updatetime=5.0, generation="gen")

@@ -50,6 +50,7 @@ def test_what_is_not_due_waits_outside() -> None:
     assert window.wants_refill(20.0)
 
 
+@pytest.mark.behaviour("S27")
 def test_a_task_has_one_place() -> None:
     window = fresh()
     window.add(key("t", 0, 1), 10.0)
@@ -67,6 +68,7 @@ def test_a_task_that_became_later_leaves() -> None:
     assert window.next_due == 50.0
 
 
+@pytest.mark.behaviour("S25", "X-M1")
 def test_a_better_one_evicts_the_worst() -> None:
     window = fresh(4)
     for number in range(4):

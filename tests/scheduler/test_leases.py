@@ -60,6 +60,7 @@ def lost_keys(lost: list[Lost]) -> list[RunKey]:
 # --- in a queue ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("X-S7")
 def test_a_batch_that_waits_is_not_lost_however_long(at: Clocked) -> None:
     at.give("b", run())
     assert at.wait(10_000, step=1.0) == []

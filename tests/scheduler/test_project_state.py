@@ -16,6 +16,7 @@ ORACLE = json.loads((Path(__file__).parents[1] / "data/oracle/scheduler.json").r
 FREED_BY_A_SUCCESS = "success-while-paused"
 
 
+@pytest.mark.behaviour("S55", "S56")
 @pytest.mark.parametrize("row", ORACLE["auto_pause"], ids=lambda row: row["id"])
 def test_auto_pause(row: dict[str, Any]) -> None:
     settings = row["settings"]
@@ -74,6 +75,7 @@ def test_it_sleeps_until_something_may_go() -> None:
     assert run.next_wake(0.0) == 300.0
 
 
+@pytest.mark.behaviour("S8")
 @pytest.mark.parametrize("status", ["TODO", "STOP", "CHECKING", "something else"])
 def test_only_debug_and_running_are_worked_on(status: str) -> None:
     run = project(status)
@@ -83,6 +85,7 @@ def test_only_debug_and_running_are_worked_on(status: str) -> None:
     assert run.next_wake(0.0) == math.inf
 
 
+@pytest.mark.behaviour("X-S16")
 def test_finished() -> None:
     """S50, UA22: periodic work aside."""
     run = project()

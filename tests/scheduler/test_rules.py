@@ -77,6 +77,7 @@ def wanted_action(row: dict[str, Any]) -> str:
     return action
 
 
+@pytest.mark.behaviour("S17", "S18", "X-K1", "X-K2")
 @pytest.mark.parametrize("row", ORACLE["new_request"], ids=ids)
 def test_a_submission_meets_what_is_stored(row: dict[str, Any]) -> None:
     new = rules.read_schedule(schedule_of(row["new_schedule"]))
@@ -160,6 +161,7 @@ def wanted_end(row: dict[str, Any]) -> tuple[str, float | None, int | None]:
     return "ACTIVE", float(delay), retried + 1
 
 
+@pytest.mark.behaviour("S3", "S41", "S42", "S43")
 @pytest.mark.parametrize("row", ORACLE["status_pack"], ids=ids)
 def test_a_report_ends_a_run(row: dict[str, Any]) -> None:
     raw = row["schedule"]
@@ -177,6 +179,7 @@ def test_a_report_ends_a_run(row: dict[str, Any]) -> None:
         assert ended.schedule["exetime"] == ended.due
 
 
+@pytest.mark.behaviour("X-S4")
 def test_only_age_and_a_success_of_periodic_work_differ_from_the_recorded_ends() -> None:
     for row in ORACLE["status_pack"]:
         expect = row["expect"]
@@ -271,6 +274,7 @@ def test_null_is_the_default() -> None:
     assert rules.read_schedule(dict.fromkeys(("priority", "retries", "exetime", "age", "itag"))) == rules.Schedule()
 
 
+@pytest.mark.behaviour("S5")
 @pytest.mark.parametrize(
     ("task", "reason"),
     [
@@ -299,6 +303,7 @@ def ticks(intervals: list[int], start: float, seconds: float, step: float) -> li
     return given
 
 
+@pytest.mark.behaviour("S60", "X-K3")
 @pytest.mark.parametrize("row", [row for row in ORACLE["cron"] if "seconds" in row], ids=ids)
 @pytest.mark.parametrize("step", [0.1, 1.0])
 def test_ticks_come_when_they_came_in_pyspider(row: dict[str, Any], step: float) -> None:
@@ -316,6 +321,7 @@ def test_a_stall_costs_a_job_its_older_ticks() -> None:
     assert rules.due_ticks([row["min_tick"]], start, start + 185) == [row["ticks_sent"][-1]]
 
 
+@pytest.mark.behaviour("X-S21")
 def test_after_a_stall_each_job_has_its_newest_tick() -> None:
     assert rules.due_ticks([60, 300, 3600], 0, 3599.9) == [3300, 3540]
     assert rules.due_ticks([60, 300, 3600], 0, 3600) == [3600]

@@ -66,6 +66,7 @@ def test_a_project_from_its_script_to_on_finished(crawl: Crawl) -> None:
     assert crawl.task("a").track["process"]["ok"] is True
 
 
+@pytest.mark.behaviour("S12")
 def test_nothing_is_given_out_before_the_script_has_answered(crawl: Crawl) -> None:
     """S12."""
     crawl.project()
@@ -78,6 +79,7 @@ def test_nothing_is_given_out_before_the_script_has_answered(crawl: Crawl) -> No
     assert [task.taskid for task in crawl.tasks()] == ["t"]
 
 
+@pytest.mark.behaviour("X-K12")
 def test_the_answer_of_a_broken_script_is_empty(crawl: Crawl) -> None:
     crawl.project()
     crawl.submit(new("t"))
@@ -86,6 +88,7 @@ def test_the_answer_of_a_broken_script_is_empty(crawl: Crawl) -> None:
     assert [task.taskid for task in crawl.tasks()] == ["t"]
 
 
+@pytest.mark.behaviour("S50")
 def test_on_finished_comes_again_for_the_crawl_that_it_begins(crawl: Crawl) -> None:
     """S50: its follow-ups are a new crawl, which arms it again."""
     crawl.project()
@@ -101,6 +104,7 @@ def test_on_finished_comes_again_for_the_crawl_that_it_begins(crawl: Crawl) -> N
     assert crawl.callbacks() == ["_on_get_info", "on_start", "on_finished", "on_finished"]
 
 
+@pytest.mark.behaviour("S50")
 def test_on_finished_waits_for_retries_and_for_delayed_tasks(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
@@ -141,6 +145,7 @@ def test_submissions_are_acknowledged_after_their_commit(crawl: Crawl) -> None:
     assert any("url is missing" in letter.reason for letter in letters)
 
 
+@pytest.mark.behaviour("S14")
 def test_a_submission_to_nobody_is_dropped_with_a_reason(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
@@ -162,6 +167,7 @@ def test_a_submission_to_a_project_that_never_ran_disturbs_nobody(crawl: Crawl, 
     assert crawl.taskdb.dead_letters() == []
 
 
+@pytest.mark.behaviour("X-S1")
 def test_equal_taskids_of_two_projects_do_not_meet(crawl: Crawl) -> None:
     """X-S1."""
     crawl.project("a")
@@ -171,6 +177,7 @@ def test_equal_taskids_of_two_projects_do_not_meet(crawl: Crawl) -> None:
     assert sorted(task.project for task in crawl.tasks()) == ["a", "b"]
 
 
+@pytest.mark.behaviour("S15")
 @pytest.mark.parametrize("row", ORACLE["request_batches"], ids=lambda row: row["id"])
 def test_the_recorded_messages_of_one_loop(crawl: Crawl, row: dict[str, Any]) -> None:
     crawl.project("a")
@@ -186,6 +193,7 @@ def test_the_recorded_messages_of_one_loop(crawl: Crawl, row: dict[str, Any]) ->
     assert crawl.acked == 1
 
 
+@pytest.mark.behaviour("S26")
 def test_priority_then_arrival(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
@@ -216,6 +224,7 @@ def test_more_than_one_transaction_can_take_is_cut(crawl: Crawl) -> None:
     assert order == list(range(200))
 
 
+@pytest.mark.behaviour("S16")
 def test_what_waits_is_bounded_by_the_user(tmp_path: Path) -> None:
     """S16."""
     crawl = Crawl(tmp_path, Options(inqueue_limit=3))
@@ -240,6 +249,7 @@ def one_task(crawl: Crawl, **schedule: Any) -> Dispatch:
     return task
 
 
+@pytest.mark.behaviour("S44")
 def test_a_failure_is_tried_again_when_it_is_due(crawl: Crawl) -> None:
     task = one_task(crawl)
     crawl.step(fails(task))
@@ -279,6 +289,7 @@ def test_of_two_reports_of_a_run_the_first_counts(crawl: Crawl) -> None:
     assert crawl.taskdb.get("p", ["second", "third"]) == []
 
 
+@pytest.mark.behaviour("S30", "S40")
 def test_a_report_of_a_run_that_never_was(crawl: Crawl) -> None:
     task = one_task(crawl)
     crawl.step(done(replace(task, run=7)), done(replace(task, taskid="unknown")))
@@ -357,6 +368,7 @@ def test_a_worker_that_leaves_after_its_report_loses_nothing(crawl: Crawl) -> No
 # --- restarts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("S21")
 def test_a_forced_task_in_flight_runs_again(crawl: Crawl) -> None:
     """S21: stored with the task, applied by the commit that ends the run."""
     task = one_task(crawl)
@@ -390,6 +402,7 @@ def test_a_page_that_forces_itself(crawl: Crawl) -> None:
     assert again.run == 2
 
 
+@pytest.mark.behaviour("S21")
 @pytest.mark.parametrize("ok", [True, False])
 def test_a_postponed_restart_outlives_the_scheduler(crawl: Crawl, ok: bool) -> None:
     task = one_task(crawl)
@@ -404,6 +417,7 @@ def test_a_postponed_restart_outlives_the_scheduler(crawl: Crawl, ok: bool) -> N
     assert again.run == 2
 
 
+@pytest.mark.behaviour("S22", "X-S9")
 def test_cancel(crawl: Crawl) -> None:
     """S22."""
     crawl.project()
@@ -421,6 +435,7 @@ def test_cancel(crawl: Crawl) -> None:
     assert [task.taskid for task in crawl.given if not task.control] == ["flying"]
 
 
+@pytest.mark.behaviour("S20")
 def test_age_restarts_what_was_crawled_before(crawl: Crawl) -> None:
     task = one_task(crawl)
     crawl.step(done(task))
@@ -435,6 +450,7 @@ def test_age_restarts_what_was_crawled_before(crawl: Crawl) -> None:
 # --- pace and shares ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("S28", "S31")
 def test_rate_and_burst(crawl: Crawl) -> None:
     crawl.project(rate=1, burst=3)
     crawl.ready("p")
@@ -449,6 +465,7 @@ def test_rate_and_burst(crawl: Crawl) -> None:
     assert 29 <= given <= 30
 
 
+@pytest.mark.behaviour("S11")
 def test_rate_zero_gives_nothing_until_it_is_raised(crawl: Crawl) -> None:
     crawl.project(rate=0)
     crawl.ready("p")
@@ -460,6 +477,7 @@ def test_rate_zero_gives_nothing_until_it_is_raised(crawl: Crawl) -> None:
     assert len(crawl.tasks()) == 1
 
 
+@pytest.mark.behaviour("S36")
 def test_no_project_holds_more_than_half_while_another_waits(crawl: Crawl) -> None:
     crawl.project("large")
     crawl.project("small")
@@ -488,6 +506,7 @@ def test_the_budget_is_twice_the_pools(crawl: Crawl) -> None:
     assert len(crawl.tasks()) == 15
 
 
+@pytest.mark.behaviour("S35", "S37")
 def test_a_full_publisher_is_not_given_more(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
@@ -501,6 +520,7 @@ def test_a_full_publisher_is_not_given_more(crawl: Crawl) -> None:
     assert len(crawl.tasks_out.bodies) == 1
 
 
+@pytest.mark.behaviour("S55")
 def test_a_project_that_only_fails_is_paused(crawl: Crawl) -> None:
     """S55, S56."""
     crawl.project()
@@ -517,6 +537,7 @@ def test_a_project_that_only_fails_is_paused(crawl: Crawl) -> None:
 # --- workers ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("S29", "X-S6")
 def test_what_a_dead_worker_had_is_given_out_again_and_the_first_result_counts(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
@@ -625,6 +646,7 @@ def test_pages_on_their_way_to_a_processor_are_followed(crawl: Crawl) -> None:
 # --- projects that change ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("S13")
 def test_a_stopped_project_gives_nothing_more_and_takes_reports(crawl: Crawl) -> None:
     crawl.project(rate=2, burst=2)
     crawl.ready("p")
@@ -658,6 +680,7 @@ def test_a_late_report_of_a_project_that_was_stopped_before_we_began_to_lead(cra
     assert [task.project for task in crawl.controls()] == ["q"], "the others go on"
 
 
+@pytest.mark.behaviour("S12")
 def test_another_script_is_asked_again(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
@@ -766,6 +789,7 @@ def test_cron_ticks_that_nobody_takes_are_bounded(crawl: Crawl) -> None:
     assert len(crawl.taskdb.controls(0, 1_000)) == 10
 
 
+@pytest.mark.behaviour("X-P7")
 def test_messages_between_projects(crawl: Crawl) -> None:
     """H61."""
     crawl.project("a")
@@ -785,6 +809,7 @@ def test_messages_between_projects(crawl: Crawl) -> None:
     assert crawl.taskdb.controls(0, 10) == []
 
 
+@pytest.mark.behaviour("X-S8")
 def test_control_work_that_is_lost_is_given_out_again(crawl: Crawl) -> None:
     crawl.project()
     crawl.start()
@@ -855,6 +880,7 @@ def faulty(tmp_path: Path) -> Iterator[Crawl]:
     crawl.close()
 
 
+@pytest.mark.behaviour("X-S3", "X-S5")
 def test_a_commit_that_fails_is_done_again_as_a_whole(faulty: Crawl) -> None:
     task = one_task(faulty)
     faulty.wrapped.failing = {"commit": 3}
@@ -917,6 +943,7 @@ def test_a_tick_of_a_project_that_vanished_before_the_commit(faulty: Crawl) -> N
     assert [task.taskid for task in faulty.tasks()] == ["t"]
 
 
+@pytest.mark.behaviour("S65")
 def test_a_new_leader_on_the_same_files_finishes_the_crawl(crawl: Crawl) -> None:
     crawl.project()
     crawl.start()

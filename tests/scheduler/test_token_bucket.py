@@ -24,6 +24,7 @@ def even(step: float) -> Callable[[], float]:
     return lambda: step
 
 
+@pytest.mark.behaviour("S31")
 @pytest.mark.parametrize("rate", [0.2, 1, 10, 300])
 @pytest.mark.parametrize("step", [0.001, 0.0999, 0.1, 0.37, 0.9])
 def test_nothing_is_lost_to_the_length_of_a_loop(rate: float, step: float) -> None:
@@ -55,6 +56,7 @@ def test_taking_one_by_one_gives_the_same_pace(want: int) -> None:
     assert granted(bucket, 0.0, 100.0, even(0.05), want) == pytest.approx(1000, rel=0.01)
 
 
+@pytest.mark.behaviour("S32", "X-K11")
 def test_a_new_bucket_is_full() -> None:
     """S32 mended: the first task of a project does not wait."""
     assert TokenBucket(1, 3, 7.0).available(7.0) == 3
