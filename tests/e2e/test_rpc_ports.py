@@ -141,11 +141,18 @@ def test_the_fetcher_and_quitting(suite: Any) -> None:
         assert rpc.status()["poolsize"] == 100
         answer = msgspec.msgpack.decode(rpc.fetch(task("direct")))
         assert (answer["status_code"], answer["content"]) == (200, "direct")
-    (before,) = suite.children("scheduler")
-    with port(suite, "scheduler") as rpc:
-        assert rpc._quit() is None
-    # `all` starts it again
-    suite.wait(lambda: suite.children("scheduler") not in ([], [before]))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    words = suite.words("fetcher", "--xmlrpc-port", str(number))
+    with subprocess.Popen(words, cwd=suite.folder, stderr=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stderr is not None
+            assert any("fetcher starting" in line for line in other.stderr)
+            with ServerProxy(f"http://127.0.0.1:{number}/", allow_none=True) as rpc:
+                assert rpc._quit() is None
+            assert other.wait(20) == 0
+        finally:
+            other.kill()
 
 
 def test_what_xml_rpc_has_and_json_has_not_breaks_nothing(suite: Any) -> None:
