@@ -20,6 +20,7 @@ DEV = [
     "mypy>=1.13",
     "pytest>=8.3",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "ruff>=0.9",
     "trustme>=1.2",
     "types-PyMySQL",

@@ -123,6 +123,7 @@ class Assembly:
                 # somebody waits for `one`: not for tomorrow's retry, nor for the next tick
                 retry_cap=ONE_RETRY_CAP if self._scripts else math.inf,
                 cron=not self._scripts,
+                config_hash=self._options.digest,
             ),
             rpc=lambda: self._rpc_url,
             on_idle=self.on_idle,

@@ -4,6 +4,7 @@ They only read, and tell no secrets and no page's URL, so they may be reached fr
 worker: a port that cannot be had is a line in the log, and whatever is shown is looked up when somebody asks.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -166,17 +167,34 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, address: tuple[str, int], family: int) -> None:
         self.address_family = family
         self._slots = threading.Semaphore(THREADS)
+        self._lock = threading.Lock()
+        #: connections that are served, the oldest first
+        self._served: dict[Any, None] = {}
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._slots.acquire()
+        while not self._slots.acquire(timeout=0.1):
+            self._cut_oldest()
+        with self._lock:
+            self._served[request] = None
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            with self._lock:
+                self._served.pop(request, None)
             self._slots.release()
+
+    def _cut_oldest(self) -> None:
+        """An answer takes milliseconds: who is served for longer is silent, and keeps others from asking."""
+        with self._lock:
+            oldest = next(iter(self._served), None)
+            if oldest is not None:
+                del self._served[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("health: connection of %s broke off", client_address, exc_info=True)

@@ -109,7 +109,7 @@ class Settings(Struct, kw_only=True):
     logging_config: Annotated[str, option("File for Python's logging.config.fileConfig.")] = ""
     debug: Annotated[bool, option("Log in full detail.")] = False
     queue_maxsize: Annotated[int, option("Most messages in each queue; 0: no limit.", "QUEUE_MAXSIZE", ge=0)] = 100
-    queue_prefix: Annotated[str, option("Put before the queues' names on a broker.")] = "pyspider_lite."
+    queue_prefix: Annotated[str, option("Put before the queues' names on a broker.", max_length=100)] = "pyspider_lite."
     taskdb: Annotated[str, option("URL of the database of tasks; not set: DATA_PATH/task.db.", "TASKDB")] = ""
     projectdb: Annotated[
         str, option("URL of the database of projects; not set: DATA_PATH/project.db.", "PROJECTDB")

@@ -179,6 +179,17 @@ def test_slow_and_endless_clients_end(port: Port, monkeypatch: pytest.MonkeyPatc
     assert port.get("/healthz")[0] == 200
 
 
+def test_silent_connections_shut_nobody_out(port: Port) -> None:
+    silent = [socket.create_connection(port.address, 10) for _ in range(20)]
+    try:
+        began = time.monotonic()
+        assert port.get("/healthz")[0] == 200
+        assert time.monotonic() - began < 4, "the oldest are cut, not waited for"
+    finally:
+        for connection in silent:
+            connection.close()
+
+
 def test_many_at_once(port: Port) -> None:
     answers: list[int] = []
     threads = [threading.Thread(target=lambda: answers.append(port.get("/metrics")[0])) for _ in range(40)]

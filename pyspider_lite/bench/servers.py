@@ -8,6 +8,7 @@ import contextlib
 import glob
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -30,7 +31,9 @@ def free_port(host: str = "127.0.0.1") -> int:
     """A port that nobody listens on now. Ports that the system gives to outgoing connections are left alone."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         lowest = int(file.read().split()[0])
-    for port in range(lowest - 1 - os.getpid() % 8000, 10_000, -1):
+    for _ in range(1000):
+        # by chance, so that test processes side by side do not ask for the same ones
+        port = random.randrange(10_000, lowest)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host if "." in host and host.startswith("127.") else "", port))
             if port not in _given:

@@ -167,7 +167,13 @@ def _cluster(chosen: Settings) -> Finding:
     lines = [f"{seen.leader.holder} leads" if seen.leader is not None and view.leads else "no scheduler leads"]
     live = [row for row in view.sorted() if view.alive(row)]
     lines += [f"{row.beat.role} {row.beat.worker}: {state(view, row)}" for row in live[:100]]
-    leader = view.leader_row
-    if leader is not None and leader.beat.config_hash != chosen.digest:
-        lines.append("the scheduler that leads has these URLs written differently, or other ones")
-    return Finding("cluster", lines)
+    others = [f"{row.beat.role} {row.beat.worker}" for row in live if row.beat.config_hash != chosen.digest]
+    hints = (
+        [
+            f"{', '.join(others[:5])}{' and more' if others[5:] else ''}: databases, broker or queue-prefix are written in another way "
+            "than here: if they are others, two clusters share one broker, and need a queue-prefix each"
+        ]
+        if others
+        else []
+    )
+    return Finding("cluster", lines, hints=hints)

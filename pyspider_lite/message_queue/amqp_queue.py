@@ -138,6 +138,11 @@ class AmqpQueue(KombuQueue):
     def _is_refusal(self, error: Exception) -> bool:
         return isinstance(error, amqp.AccessRefused)
 
+    def _reason(self, error: Exception) -> str:
+        text = super()._reason(error)
+        # what the broker says of a queue that was deleted under us: the name of a consumer, or that there is no way
+        return "its queue was deleted; it is made anew" if "amq.ctag" in text or "NO_ROUTE" in text else text
+
     def _on_blocked(self, reason: str) -> None:
         raise QueueError(f"takes no messages now: {reason}")
 

@@ -40,6 +40,8 @@ _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, Que
 _STOP_NOTICED = 0.25
 #: seconds between two looks at the database's clock, and between two tries while it does not answer
 _CLOCK_EVERY, _CLOCK_RETRY = 60.0, 5.0
+#: seconds by which it may go back without consequences
+_CLOCK_SLACK = 1.0
 
 
 class _Out:
@@ -133,8 +135,10 @@ class SchedulerDaemon:
         self._roster: Roster | None = None
         self._load = 0
         self._stopping = False
-        self._offset = 0.0
+        #: the database's time at the zero of this machine's monotonic clock
+        self._offset = time.time() - time.monotonic()
         self._clock_due = float("-inf")
+        self._went_back = False
         self._waiter = outages.Waiter()
         self._leadership: Leadership | None = None
         #: time.monotonic() of the loop's last turn
@@ -232,6 +236,7 @@ class SchedulerDaemon:
             consumers = self._consumers(scheduler, inbox, leadership)
             for thread in (*consumers, watch):
                 thread.start()
+            self._went_back = False
             self._loop(scheduler, lost, inbox, consumers[0], watch, leadership)
         except LostLeadership as error:
             logger.warning("epoch %d ends: %s", epoch, error)
@@ -318,7 +323,7 @@ class SchedulerDaemon:
         wake = 0.0
         asked = 0.0
         presence = Presence()
-        while not self._stopping and not lost.is_set():
+        while not self._stopping and not lost.is_set() and not self._went_back:
             self.stepped = time.monotonic()
             heard = inbox.collect(max(0.0, min(wake - self._now(), _STOP_NOTICED)))
             if broker_away and status.waiting_since is None:
@@ -338,6 +343,9 @@ class SchedulerDaemon:
                 watch.ask(clock)
             if self._on_idle is not None and scheduler.idle:
                 self._on_idle(scheduler)
+        if self._went_back:
+            # what was put off until some time would wait too long
+            logger.warning("the database's clock went back: beginning anew")
 
     def _step(self, scheduler: Scheduler, heard: Heard) -> float:
         now = self._now()
@@ -350,17 +358,17 @@ class SchedulerDaemon:
             return now + 0.5
 
     def _now(self) -> float:
-        """The database's time: what is due is written in it."""
+        """The database's time: what is due is written in it. Between two looks it goes on evenly, whatever becomes of our own clock."""
         clock = time.monotonic()
         if clock >= self._clock_due:
             try:
-                self._offset = self._taskdb.time() - time.time()
+                offset = self._taskdb.time() - time.monotonic()
+                self._went_back |= offset < self._offset - _CLOCK_SLACK
+                self._offset = offset
                 self._clock_due = clock + _CLOCK_EVERY
             except DatabaseError:
                 self._clock_due = clock + _CLOCK_RETRY  # the step says it
-            if abs(self._offset) < 0.05:
-                self._offset = 0.0
-        return time.time() + self._offset
+        return clock + self._offset
 
     def _sleep(self, seconds: float) -> None:
         """Notices `stop`."""

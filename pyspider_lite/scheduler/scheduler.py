@@ -70,6 +70,8 @@ class Options(Struct, frozen=True):
     retry_cap: float = math.inf
     #: give out cron ticks
     cron: bool = True
+    #: of the settings: workers of another one may look into other databases
+    config_hash: str = ""
 
 
 class Scheduler:
@@ -178,8 +180,12 @@ class Scheduler:
 
     @property
     def backlog(self) -> int:
-        """Reports and submissions that wait for a commit: above MAX_BACKLOG nothing more should be taken in."""
-        return len(self._batch.reports) + len(self._batch.submissions) + sum(batch.rows() for batch in self._waiting)
+        """Reports and submissions that wait for a commit: above MAX_BACKLOG nothing more should be taken in. From any thread."""
+        return (
+            len(self._batch.reports)
+            + len(self._batch.submissions)
+            + sum(batch.rows() for batch in tuple(self._waiting))
+        )
 
     @property
     def given_out(self) -> dict[str, int]:
@@ -256,6 +262,13 @@ class Scheduler:
     def _hear_beat(self, beat: Beat) -> None:
         if not beat.leaving and beat.worker not in self.leases.workers:
             logger.info("%s %s is here (%s, pid %d)", beat.role, beat.worker, beat.host, beat.pid)
+            if beat.config_hash and self._options.config_hash and beat.config_hash != self._options.config_hash:
+                logger.warning(
+                    "%s %s has the databases, broker or queue-prefix written in another way than this scheduler: if they are "
+                    "others, its work is lost; two clusters on one broker need a queue-prefix each",
+                    beat.role,
+                    beat.worker,
+                )
             self._wake_projects()
         self.leases.beat(beat)
 

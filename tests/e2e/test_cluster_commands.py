@@ -1,7 +1,6 @@
 """`cluster` on real daemons: a crawl that is paused and goes on, workers that drain and stop, a stand-by that takes over."""
 
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -17,6 +17,7 @@ from pyspider_lite.errors import DatabaseError
 from pyspider_lite.message_queue import connect
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.models import (
+    Beat,
     Broken,
     Control,
     ControlKind,
@@ -33,6 +34,7 @@ from pyspider_lite.models import (
 )
 from pyspider_lite.scheduler import daemon, leader
 from pyspider_lite.scheduler.daemon import SchedulerDaemon
+from pyspider_lite.scheduler.scheduler import Options
 
 _spaces = itertools.count()
 PAGES = 60
@@ -95,7 +97,7 @@ class Suite:
     def queue(self, name: QueueName, late_ack: bool = False) -> MessageQueue:
         return connect(f"memory://{self.space}", name, late_ack=late_ack)
 
-    def start(self) -> int:
+    def start(self, **options: Any) -> int:
         """Another scheduler; its number."""
         frozen = threading.Event()
         taskdb, projectdb = self.taskdb.copy(), self.projectdb.copy()
@@ -106,6 +108,7 @@ class Suite:
             projectdb=projectdb,
             resultdb=resultdb,
             connect=self.queue,
+            options=Options(**options),
         )
         thread = threading.Thread(target=scheduler.run, daemon=True)
         thread.start()
@@ -281,6 +284,40 @@ def test_a_database_that_is_away_takes_no_lead(suite: Suite) -> None:
     wait_for(suite.leads)
     wait_for(lambda: AWAY not in outages.waiting())
     assert set(suite.epochs) == {1}
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_jumps_stops_nothing(suite: Suite, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Ours is not asked; the database's is, now and then."""
+    monkeypatch.setattr(daemon, "_CLOCK_EVERY", 0.2)
+    real, jumped = suite.taskdb.time, 0.0
+    monkeypatch.setattr(type(suite.taskdb), "time", lambda self: real() + jumped)
+    suite.worker.start()
+    suite.start()
+    suite.project()
+    wait_for(lambda: len(suite.epochs) > 2)
+    jumped = seconds
+    wait_for(suite.finished)
+    # work that comes later is seen as soon as before
+    suite.answers["on_start"] = links("later")
+    with suite.taskdb.begin(None) as tx:
+        project = suite.projectdb.get("p")
+        assert project is not None
+        task = NewTask("on_start", "p", "data:,on_start", process={"callback": "on_start"})
+        tx.add_controls(
+            [Control(id="again", project="p", kind=ControlKind.START, generation=project.generation, task=task)]
+        )
+    wait_for(lambda: any(task.taskid == "later" for task in suite.given), 10)
+
+
+def test_workers_of_another_configuration_are_warned_of(suite: Suite, caplog: pytest.LogCaptureFixture) -> None:
+    suite.start(config_hash="ours")
+    wait_for(suite.leads)
+    for worker, config_hash in (("a:1:x", "ours"), ("b:1:x", "theirs")):
+        beat = Beat(worker=worker, role="processor", host="h", pid=1, config_hash=config_hash)
+        suite.queue(QueueName.STATUS).put(codec.encode(StatusBatch(items=[beat])), 1)
+    wait_for(lambda: "processor b:1:x has the databases" in caplog.text)
+    assert "processor a:1:x has" not in caplog.text
 
 
 def test_a_database_that_is_away_at_start_is_waited_for(suite: Suite) -> None:
