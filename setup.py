@@ -44,6 +44,7 @@ setup(
         "certifi>=2024.2.2",
         "charset-normalizer>=3.3",
         "click>=8.1.7",
+        "cronsim>=2.6",
         "idna>=3.7",
         "kombu>=5.4",
         "lxml>=5.2",
@@ -61,6 +62,7 @@ setup(
         "requests>=2.32",
         "SQLAlchemy>=2.0.30",
         "supervisor>=4.2.5",
+        "tzdata>=2024.1",  # small containers have no time zones
         "webencodings>=0.6",
         "zstandard>=0.23",
     ],

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: options of task.schedule (H50)
-SCHEDULE = ("priority", "retries", "exetime", "age", "itag", "force_update", "auto_recrawl", "cancel")
+SCHEDULE = ("priority", "retries", "exetime", "age", "itag", "force_update", "auto_recrawl", "cancel", "retry_status")
 #: options of task.fetch (H51); ``last_modifed`` is the spelling of old scripts
 FETCH = (
     *("method", "headers", "user_agent", "data", "connect_timeout", "timeout", "allow_redirects", "cookies", "proxy"),

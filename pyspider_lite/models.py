@@ -106,8 +106,23 @@ class ProjectState(Struct, frozen=True, kw_only=True):
     crawl: int = 0
     #: something was entered since the last on_finished
     armed: bool = False
-    #: the last cron tick given out, Unix seconds
+    #: cron ticks until then are given out, or need not be, Unix seconds
     last_tick: int = 0
+
+
+class CronJob(Struct, frozen=True):
+    """A method that runs by the clock (behaviour H31): each ``every`` seconds, or as ``cron`` says in the zone ``tz``."""
+
+    #: the method; "" stands for all that the tick fits
+    name: str = ""
+    every: int = 0
+    #: minute hour day-of-month month day-of-week, "" for an interval
+    cron: str = ""
+    tz: str = "UTC"
+    #: ticks of it that may wait or run at once; one more is left out
+    max_instances: int = 10
+    #: seconds after which a tick that was missed is not made up for; None: made up for until the next one is due
+    misfire_grace: float | None = None
 
 
 # --- tasks --------------------------------------------------------------------------------------------------------------

@@ -293,6 +293,43 @@ def test_tasks(command):
     assert command("task", "list", "other").code == 2
 
 
+def test_a_task_that_waits_for_a_retry_says_which_and_when(command, monkeypatch):
+    from pyspider_lite.database.base import NewRow
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    Path("data").mkdir()
+    connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
+    connected.open_project("shop")
+    schedule = {"retries": 2, "retry_status": {"503": 5}}
+    with connected.begin(None) as transaction:
+        for taskid, retried in (("waits", 1), ("failed", 2), ("new", 0)):
+            task = models.NewTask(taskid, "shop", "http://h/", schedule={**schedule, "retried": retried})
+            transaction.insert("shop", [NewRow(task=task, due=2e9, priority=0, updatetime=1e9)])
+        for taskid, retried, status, due in (("waits", 1, 1, 2e9), ("failed", 2, 3, None)):
+            end = models.TaskEnd(
+                taskid=taskid,
+                status=status,
+                schedule={**schedule, "retried": retried},
+                due=due,
+                priority=0,
+                run=1,
+                updatetime=1e9,
+                lastcrawltime=1e9,
+                track={"fetch": {"status_code": 503 if taskid == "waits" else 500}},
+            )
+            transaction.end("shop", [end])
+    connected.close()
+    shown = {taskid: json.loads(command("task", "show", "shop", taskid).out) for taskid in ("waits", "failed", "new")}
+    assert {taskid: (task.get("retry"), task.get("next attempt at")) for taskid, task in shown.items()} == {
+        "waits": ("1 of 5", "2033-05-18 03:33:20 +0000"),
+        "failed": ("2 of 2", None),
+        "new": (None, "2033-05-18 03:33:20 +0000"),
+    }
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.mark.behaviour("W50", "W53")
 def test_export_as_json(command):
     store_results("shop", {"a": {"x": "价"}, "b": [1], "c": None})

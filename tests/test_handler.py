@@ -242,6 +242,8 @@ def test_cron_jobs_are_inherited_and_can_be_overridden() -> None:
     assert outcome.no_status
     assert outcome.items == []
     info = run(Handler(), "_on_get_info").info
+    assert info is not None
+    assert [(job["name"], job["every"]) for job in info.pop("jobs")] == [("a", 60), ("c", 120)]
     assert info == {"min_tick": 60, "retry_delay": {}, "crawl_config": {}, "cron": [60, 120]}
 
 
@@ -279,3 +281,96 @@ def test_what_cannot_be_sent_is_refused_at_its_call_and_takes_no_other_link_alon
     )
     assert outcome.ok, outcome.traceback
     assert [task.url for task in outcome.follows] == ["http://a.test/1", "http://a.test/2"]
+
+
+def test_a_crontab_is_a_job_like_any_other() -> None:
+    class Handler(BaseHandler):
+        @every(cron=" 0  8 * * * ", tz="Asia/Shanghai", misfire_grace=60)
+        def morning(self) -> None:
+            self.crawl("http://site.test/morning")
+
+        @every(seconds=90, max_instances=2)
+        def often(self) -> None:
+            self.crawl("http://site.test/often")
+
+    assert (Handler.cron_jobs(), Handler.min_tick()) == ([("often", 90)], 30)
+    info = run(Handler(), "_on_get_info").info
+    assert info is not None
+    assert info["jobs"] == [
+        {
+            "name": "morning",
+            "every": 0,
+            "cron": "0 8 * * *",
+            "tz": "Asia/Shanghai",
+            "max_instances": 1,
+            "misfire_grace": 60,
+        },
+        {"name": "often", "every": 90, "cron": "", "tz": "UTC", "max_instances": 2, "misfire_grace": None},
+    ]
+    for save, pages in (
+        ({"tick": 86_400}, ["morning", "often"]),
+        ({"tick": 90}, ["often"]),
+        ({"tick": 61}, []),
+        ({"tick": 61, "job": "morning"}, ["morning"]),
+        ({"tick": 61, "job": "gone"}, []),
+    ):
+        follows = run(Handler(), "_on_cronjob", save=save).follows
+        assert [task.url for task in follows] == [f"http://site.test/{page}" for page in pages]
+
+
+def test_a_job_that_fails_does_not_stop_the_others() -> None:
+    class Handler(BaseHandler):
+        @every
+        def bad(self) -> None:
+            raise KeyError("first")
+
+        @every
+        def good(self) -> None:
+            self.crawl("http://site.test/good")
+
+        @every
+        def worse(self) -> None:
+            raise ValueError("second")
+
+    outcome = run(Handler(), "_on_cronjob", save={"tick": 60})
+    assert [task.url for task in outcome.follows] == ["http://site.test/good"]
+    assert isinstance(outcome.exception, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cron": "0 25 * * *"}, "@every: cron='0 25 * * *' cannot be read: Bad hour"),
+        ({"cron": "daily"}, "@every: cron='daily' must have five fields: minute hour"),
+        ({"cron": ""}, "@every: cron='' must have five fields"),
+        ({"cron": "0 2 * * *", "tz": "Shanghai"}, "@every: tz='Shanghai' is no time zone"),
+        ({"cron": "0 2 * * *", "minutes": 5}, "@every: give minutes and seconds, or cron, not both"),
+        ({"minutes": 5, "max_instances": 0}, "@every: max_instances must be a whole number, 1 or more, not 0"),
+        ({"minutes": 5, "misfire_grace": -1}, "@every: misfire_grace must be a number of seconds, 0 or more, not -1"),
+    ],
+)
+def test_a_job_that_cannot_be_read_is_refused_where_it_stands(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="@every: ") as caught:
+        every(**options)
+    assert message in str(caught.value)
+
+
+# --- retries by status --------------------------------------------------------------------------------------------------
+
+
+def test_retries_by_status_are_options_like_others() -> None:
+    class Handler(BaseHandler):
+        crawl_config = {"retry_status": {404: 0, 500: 1}}
+
+        @config(retry_status={"503": 9})
+        def page(self) -> None: ...
+
+    task = Handler().crawl("http://site.test/", callback=Handler().page, retry_status={500: 2})
+    assert task["schedule"] == {"retry_status": {"500": 2, "503": 9, "404": 0}}
+    assert Handler().crawl("http://site.test/", retry_status=None)["schedule"] == {}
+
+
+@pytest.mark.parametrize("value", [404, [404], {"4xx": 1}, {404: -1}, {404: 1.5}, {404: True}, {404: "1"}])
+def test_retries_by_status_are_numbers(value: Any) -> None:
+    with pytest.raises(TypeError, match="retry_status must be"):
+        BaseHandler().crawl("http://site.test/", retry_status=value)

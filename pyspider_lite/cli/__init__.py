@@ -28,6 +28,7 @@ COMMANDS = {
     "puppeteer": "browser",
     "project": "project",
     "task": "task",
+    "explain": "explain",
     "result": "result",
     "send_message": "send_message",
     "cluster": "cluster",

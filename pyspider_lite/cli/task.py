@@ -9,9 +9,12 @@ import msgspec
 from pyspider_lite import bootstrap
 from pyspider_lite.cli import options
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.models import TaskStatus
+from pyspider_lite.models import Task, TaskStatus
+from pyspider_lite.scheduler import rules
 
 _STATUS = click.Choice([status.name for status in TaskStatus], case_sensitive=False)
+#: the year 3000; a due time beyond it is "never"
+_LAST_SHOWN = 32_503_680_000
 
 
 @click.group("task")
@@ -49,11 +52,24 @@ def list_tasks(ctx: click.Context, project: str, status: str | None, limit: int)
 @click.argument("task")
 @click.pass_context
 def show(ctx: click.Context, project: str, task: str) -> None:
-    """Print all that is stored of a TASK, given by its id, as JSON."""
+    """Print all that is stored of a TASK, given by its id, as JSON; of one that failed also how many of its retries are used, and
+    of one that waits when it is tried next."""
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_taskdb(settings) as taskdb:
         rows = taskdb.get(project, [task])
     if not rows:
         raise ConfigError(f"there is no task {task} in a project {project}")
-    value = msgspec.to_builtins(rows[0])
+    value = {**msgspec.to_builtins(rows[0]), **_attempts(rows[0])}
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _attempts(task: Task) -> dict[str, str]:
+    """How often it was tried, and when it is tried next."""
+    shown = {}
+    schedule = rules.read_schedule(task.schedule)
+    if schedule.retried or task.status == TaskStatus.FAILED:
+        status_code = (task.track.get("fetch") or {}).get("status_code")
+        shown["retry"] = f"{schedule.retried} of {schedule.retries_after(status_code)}"
+    if task.status == TaskStatus.ACTIVE and task.due is not None and task.due < _LAST_SHOWN:
+        shown["next attempt at"] = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(task.due))
+    return shown

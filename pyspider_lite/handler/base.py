@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from pprint import pprint
 from typing import Any, ClassVar
 
-from pyspider_lite import codec, crawl_config
+from msgspec import to_builtins
+
+from pyspider_lite import codec, crawl_config, cron
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler import crawl, curl, decorators
 from pyspider_lite.handler import run as running
@@ -116,7 +118,7 @@ class BaseHandler:
 
     @classmethod
     def cron_jobs(cls) -> list[tuple[str, int]]:
-        """Name and interval in seconds of each ``@every`` method, inherited ones too."""
+        """Name and interval in seconds of each ``@every`` method that has one, inherited ones too."""
         return decorators.cron_jobs(cls)
 
     @classmethod
@@ -128,13 +130,24 @@ class BaseHandler:
 
     @not_send_status
     def _on_cronjob(self, response: Response, task: dict[str, Any]) -> None:
-        """Run the jobs whose interval divides the tick; what they return is thrown away (behaviour H34)."""
-        tick = response.save.get("tick") if isinstance(response.save, dict) else None
+        """Run the job that the tick names, or all that it fits; what they return is thrown away (behaviour H34). One that fails does not
+        stop the others."""
+        save = response.save if isinstance(response.save, dict) else {}
+        tick, named = save.get("tick"), save.get("job")
         if tick is None:
             return
-        for name, interval in self.cron_jobs():
-            if tick % interval == 0:
-                running.deliver(running.call(getattr(self, name), response, task), _thrown_away)
+        failed: list[Exception] = []
+        for job in decorators.jobs(type(self)):
+            if job.name != named if named else not cron.is_tick(job, int(tick)):
+                continue
+            try:
+                running.deliver(running.call(getattr(self, job.name), response, task), _thrown_away)
+            except Exception as error:
+                if failed:
+                    self.logger.exception("%s failed, too", job.name)
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     @not_send_status
     def _on_message(self, response: Response) -> Any:
@@ -149,6 +162,7 @@ class BaseHandler:
             "retry_delay": retry_delay if isinstance(retry_delay, dict) else {"": retry_delay},
             "crawl_config": self.crawl_config,
             "cron": [interval for _, interval in self.cron_jobs()],
+            "jobs": [to_builtins(job) for job in decorators.jobs(type(self))],
         }
         try:
             plain = codec.from_json(codec.to_json(info))

@@ -61,6 +61,22 @@ def check_schedule(schedule: dict[str, Any]) -> None:
             del schedule[key]
         elif not isinstance(value, int | float) or not math.isfinite(value):
             raise TypeError(f"crawl(): {key} must be a number, not {value!r}")
+    if schedule.get("retry_status") is None:
+        schedule.pop("retry_status", None)
+    else:
+        schedule["retry_status"] = _retry_status(schedule["retry_status"])
+
+
+def _retry_status(value: Any) -> dict[str, int]:
+    """Retries by status, with keys of text as JSON has them."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"crawl(): retry_status must be a dict of status to number of retries, not {value!r}")
+    checked: dict[str, int] = {}
+    for status, retries in value.items():
+        if not str(status).isdecimal() or isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise TypeError(f"crawl(): retry_status must be like {{404: 0, 503: 5}}, not {status!r}: {retries!r}")
+        checked[str(int(status))] = retries
+    return checked
 
 
 def submission(task: dict[str, Any]) -> NewTask:

@@ -43,6 +43,7 @@ READING = frozenset(
         "get_active_tasks",
         "get_projects_pause_status",
         "webui_update",
+        "explain",
         "system.listMethods",
         "system.methodHelp",
         "system.methodSignature",

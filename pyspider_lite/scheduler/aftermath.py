@@ -8,13 +8,17 @@ from typing import Any
 
 from pyspider_lite.counters import Counters
 from pyspider_lite.models import Report
+from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.control_work import ControlWork
+from pyspider_lite.scheduler.drops import Drop
 from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 logger = logging.getLogger("scheduler")
+
+_NOT_MODIFIED = 304
 
 
 class Aftermath:
@@ -65,6 +69,7 @@ class Aftermath:
         project = self._projects.get(report.project)
         if project is None:
             return
+        self._count_links(report, now)
         if report.control:
             self._control.reported(report, project)
             if not report.ok:
@@ -79,6 +84,8 @@ class Aftermath:
             if isinstance(part.get("time"), int | float):
                 self._counters.time(now, report.project, name, part["time"])
         end = planned.ends.get(report.taskid)
+        if fetch.get("status_code") == _NOT_MODIFIED and report.ok:
+            self._counters.event(now, report.project, "not-modified")
         project.log.append((now, _shown(report, int(end.status) if end else None, now)))
         if report.ok:
             logger.debug("task done %s:%s %s", report.project, report.taskid, report.url)
@@ -86,7 +93,7 @@ class Aftermath:
             logger.info(
                 "task retry %s/%s %s:%s %s: %s",
                 end.schedule.get("retried"),
-                end.schedule.get("retries", 3),
+                rules.read_schedule(end.schedule).retries_after(fetch.get("status_code")),
                 report.project,
                 report.taskid,
                 report.url,
@@ -111,10 +118,20 @@ class Aftermath:
         reasons: Counter[tuple[str, str]] = Counter()
         for dropped in plan.dropped:
             reasons[dropped.project, dropped.reason.partition(":")[0]] += 1
+            project = self._projects.get(dropped.project)
+            if project is not None:
+                project.drops.add(Drop(now, dropped.taskid, dropped.url, dropped.reason, dropped.until))
             logger.debug("ignore newtask %s:%s %s: %s", dropped.project, dropped.taskid, dropped.url, dropped.reason)
-        for (project, reason), count in reasons.items():
+        for (name, reason), count in reasons.items():
             # an unknown name must not become a counter of its own
-            self._counters.event(now, project if project in self._projects else "", f"dropped-{reason}", count)
+            self._counters.event(now, name if name in self._projects else "", f"dropped-{reason}", count)
+
+    def _count_links(self, report: Report, now: float) -> None:
+        """Links that the callback dropped itself: bad-url, duplicate, same-taskid."""
+        dropped = (report.track.get("process") or {}).get("dropped")
+        for reason, count in dropped.items() if isinstance(dropped, dict) else ():
+            if isinstance(count, int) and count > 0:
+                self._counters.event(now, report.project, f"dropped-{reason}", count)
 
 
 def _shown(report: Report, status: int | None, now: float) -> dict[str, Any]:

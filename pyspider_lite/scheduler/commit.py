@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from pyspider_lite.database.base import TaskDB, TaskTx
-from pyspider_lite.models import Control, NewTask, ProjectState, Report
+from pyspider_lite.models import Control, CronJob, NewTask, ProjectState, Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.known import KnownKeys
@@ -115,12 +115,13 @@ class Committer:
             plan.stale.append(report)
         elif not report.parts:
             self._decide_part(plan, report, alive)
-        elif report.control:
-            row = self._control_rows.get(report.control) if report.control in alive else None
-            plan.end_control(report, row)
         else:
-            delays = project.info.retry_delay if project.info else {}
-            plan.end_task(report, rules.capped(delays, self._retry_cap))
+            delays = rules.capped(project.info.retry_delay if project.info else {}, self._retry_cap)
+            if report.control:
+                row = self._control_rows.get(report.control) if report.control in alive else None
+                plan.end_control(report, row, delays)
+            else:
+                plan.end_task(report, delays)
 
     def _decide_part(self, plan: Plan, report: Report, alive: set[str]) -> None:
         """A part that is not the last: its follow-ups are entered, the run goes on."""
@@ -129,15 +130,17 @@ class Committer:
         (plan.applied if current else plan.stale).append(report)
 
     def _decide_follows(self, plan: Plan, report: Report) -> None:
+        row = self._control_rows.get(report.control)
+        by = control.cron_run(row, self._projects[report.project]) if row is not None else None
         for task in report.follows:
-            self._decide_submission(plan, task)
+            self._decide_submission(plan, task, by if task.project == report.project else None)
         for index, sent in enumerate(report.messages):
             target = self._projects.get(sent.project)
             if target is not None:
                 row = control.message(report, index, sent, target)
                 plan.controls[row.id] = row
 
-    def _decide_submission(self, plan: Plan, task: NewTask) -> None:
+    def _decide_submission(self, plan: Plan, task: NewTask, by: tuple[CronJob, int] | None = None) -> None:
         project = plan.projects.get(task.project)
         if project is None:
             plan.drop(task, "unknown-project")
@@ -148,7 +151,7 @@ class Committer:
         elif self._overflows(project, task):
             plan.drop(task, "overflow")
         else:
-            plan.submit(task)
+            plan.submit(task, by)
 
     def _overflows(self, project: ProjectPlan, task: NewTask) -> bool:
         """The user bounds how many tasks may wait (behaviour S16)."""

@@ -7,6 +7,7 @@ from pyspider_lite.models import (
     CONTROL_RUN,
     Control,
     ControlKind,
+    CronJob,
     Dispatch,
     FetchResponse,
     Message,
@@ -34,16 +35,27 @@ def info(project: ProjectRun) -> Control:
     return _row(f"info:{project.name}:{project.head.generation}:{project.md5}", ControlKind.INFO, project, task)
 
 
-def cron(project: ProjectRun, tick: int) -> Control:
-    """Run the cron jobs of one tick (behaviour S60)."""
+def cron(project: ProjectRun, tick: int, job: CronJob) -> Control:
+    """Run a cron job for one tick (behaviour S60)."""
     task = NewTask(
         "_on_cronjob",
         project.name,
         "data:,_on_cronjob",
-        fetch={"save": {"tick": tick}},
+        fetch={"save": {"tick": tick, "job": job.name} if job.name else {"tick": tick}},
         process={"callback": "_on_cronjob"},
     )
-    return _row(f"cron:{project.name}:{project.head.generation}:{tick}", ControlKind.CRON, project, task)
+    # a name may be as long as its writer likes, an id may not
+    suffix = f":{md5(job.name.encode()).hexdigest()[:12]}" if job.name else ""
+    return _row(f"cron:{project.name}:{project.head.generation}:{tick}{suffix}", ControlKind.CRON, project, task)
+
+
+def cron_run(row: Control, project: ProjectRun) -> tuple[CronJob, int] | None:
+    """The job and the tick that a row runs; None if it is no cron job, or the script has it no more."""
+    if row.kind != ControlKind.CRON or project.info is None:
+        return None
+    save = row.task.fetch["save"]
+    job = next((job for job in project.info.jobs if job.name == save.get("job", "")), None)
+    return (job, save["tick"]) if job is not None else None
 
 
 def finished(project: ProjectRun, crawl: int) -> Control:

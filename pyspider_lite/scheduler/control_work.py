@@ -2,11 +2,15 @@
 
 import logging
 import re
-from collections import deque
+from collections import Counter, deque
+from typing import Any
 
+from msgspec import convert
+
+from pyspider_lite import cron
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Control, ControlKind, Report
+from pyspider_lite.models import Control, ControlKind, CronJob, Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.dispatch import Dispatcher
@@ -20,10 +24,10 @@ logger = logging.getLogger("scheduler")
 LOOK_EVERY = 1.0
 #: rows read at once, and kept in memory at most
 PAGE, MAX_ROWS = 1_000, 20_000
+#: a tick given out within so many seconds is on time, however small its grace is
+_PUNCTUAL = 2.0
 #: row numbers before the last one seen that are looked at again
 LOOK_BACK = 200
-#: cron ticks of one project that may wait
-MAX_TICKS = 10
 
 
 class ControlWork:
@@ -38,7 +42,7 @@ class ControlWork:
         dispatcher: Dispatcher,
         delete_time: float,
         *,
-        cron: bool = True,
+        give_ticks: bool = True,
     ) -> None:
         self._taskdb = taskdb
         self._projectdb = projectdb
@@ -47,12 +51,13 @@ class ControlWork:
         self._projects = registry.projects
         self._dispatcher = dispatcher
         self._delete_time = delete_time
-        self._cron = cron
+        self._give_ticks = give_ticks
         #: rows known, by id
         self.rows: dict[str, Control] = {}
         self._ready: deque[str] = deque()
         self._parked: dict[str, list[str]] = {}
-        self._ticks: dict[str, int] = {}
+        #: cron rows by project and job
+        self._ticks: Counter[tuple[str, str]] = Counter()
         self._deletions: dict[str, Control] = {}
         #: rows meant for an earlier project of their name: they stay in the table until that is deleted
         self._foreign: set[str] = set()
@@ -78,22 +83,32 @@ class ControlWork:
     def tick(self, batch: Batch, now: float) -> None:
         """Enter the cron ticks that are due (behaviour S60), and read rows that others entered."""
         self._load(now)
-        if now < self.next_tick or not self._cron:
+        if now < self.next_tick or not self._give_ticks:
             return
         self.next_tick = now + 60.0
         for project in self._projects.values():
-            if project.active and project.info is not None and project.info.cron:
-                self._tick_project(batch, project, project.info, now)
-                self.next_tick = min(self.next_tick, rules.next_tick(project.info.cron, int(now)))
+            if project.active and project.info is not None and project.info.jobs:
+                if now >= project.next_tick:
+                    self._tick_project(batch, project, project.info.jobs, now)
+                    project.next_tick = cron.next_of(project.info.jobs, now)
+                self.next_tick = min(self.next_tick, project.next_tick)
 
-    def _tick_project(self, batch: Batch, project: ProjectRun, info: Info, now: float) -> None:
-        for tick in rules.due_ticks(info.cron, project.last_tick, now):
+    def _tick_project(self, batch: Batch, project: ProjectRun, jobs: list[CronJob], now: float) -> None:
+        for tick, job in cron.due(jobs, project.last_tick, now):
             project.last_tick = tick
-            if self._ticks.get(project.name, 0) >= MAX_TICKS:
-                logger.warning("%s: %d cron ticks wait already, tick %d is left out", project.name, MAX_TICKS, tick)
-                continue
-            batch.controls.append(control.cron(project, tick))
-            batch.ticks[project.name] = tick
+            waiting = self._ticks[project.name, job.name]
+            late = now - tick
+            if waiting >= job.max_instances:
+                logger.warning(
+                    "%s: %d ticks of %s wait or run already, the next is left out", project.name, waiting, job.name
+                )
+            elif job.misfire_grace is not None and late > max(job.misfire_grace, _PUNCTUAL):
+                logger.warning("%s: %s was missed %d s ago, and is not made up for", project.name, job.name, late)
+            else:
+                batch.controls.append(control.cron(project, tick, job))
+        if project.last_tick > project.counts.last_tick:
+            # the next leader goes on from here
+            batch.ticks[project.name] = project.last_tick
 
     def _load(self, now: float) -> None:
         if now - self._looked < LOOK_EVERY or len(self.rows) >= MAX_ROWS:
@@ -121,7 +136,7 @@ class ControlWork:
         if project is not None and row.kind in control.COUNTS:
             project.controls.add(row.id)
         if row.kind == ControlKind.CRON:
-            self._ticks[row.project] = self._ticks.get(row.project, 0) + 1
+            self._ticks[_job(row)] += 1
 
     # --- giving out -----------------------------------------------------------------------------------------------------
 
@@ -183,7 +198,7 @@ class ControlWork:
             if row.project in self._projects:
                 self._projects[row.project].controls.discard(row_id)
             if row.kind == ControlKind.CRON:
-                self._ticks[row.project] = self._ticks.get(row.project, 1) - 1
+                self._ticks[_job(row)] -= 1
 
     def reported(self, report: Report, project: ProjectRun) -> None:
         """Control work was done; an answer to _on_get_info is taken over (behaviour S12, H63). A broken script's is empty."""
@@ -191,12 +206,12 @@ class ControlWork:
             return
         answer = report.info or {}
         crawl_config = answer.get("crawl_config")
-        cron = answer.get("cron") or []
         project.info = Info(
             crawl_config=crawl_config if isinstance(crawl_config, dict) else {},
             retry_delay=rules.retry_delays(answer.get("retry_delay")),
-            cron=[int(every) for every in cron if isinstance(every, int | float) and every >= 1],
+            jobs=_jobs(project.name, answer),
         )
+        project.next_tick = float("-inf")
         project.wake_at = float("-inf")
         self.next_tick = 0.0
 
@@ -227,5 +242,29 @@ class ControlWork:
         for row_id in [row.id for row in self.rows.values() if row.project == name]:
             del self.rows[row_id]
         self._parked.pop(name, None)
-        self._ticks.pop(name, None)
+        for key in [key for key in self._ticks if key[0] == name]:
+            del self._ticks[key]
         logger.info("project %s was deleted", name)
+
+
+def _job(row: Control) -> tuple[str, str]:
+    """The project and the job of a cron row."""
+    save = row.task.fetch.get("save")
+    return row.project, str(save.get("job", "")) if isinstance(save, dict) else ""
+
+
+def _jobs(project: str, answer: dict[str, Any]) -> list[CronJob]:
+    """The cron jobs in an answer to _on_get_info; a processor that is older gives intervals only."""
+    raw = answer.get("jobs")
+    if not isinstance(raw, list):
+        raw = [{"every": int(every)} for every in answer.get("cron") or () if isinstance(every, int | float)]
+    jobs = []
+    for each in raw:
+        try:
+            job = convert(each, CronJob)
+            cron.check(job)
+        except ValueError as error:
+            logger.error("%s: a job does not run: %s", project, error)
+        else:
+            jobs.append(job)
+    return jobs

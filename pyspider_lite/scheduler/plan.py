@@ -7,14 +7,17 @@ No queue, no database, no clock in here.
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pyspider_lite import cron
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.models import (
     Control,
     ControlKind,
+    CronJob,
     DueKey,
     NewTask,
     ProjectState,
@@ -41,6 +44,8 @@ class Dropped(Struct, frozen=True):
     taskid: str
     url: str
     reason: str
+    #: until when the page counts as fresh (Unix time), if that is the reason
+    until: float | None = None
 
 
 class ProjectPlan(Struct):
@@ -116,9 +121,18 @@ class Plan:
         elif report.ok:
             ended = rules.on_success(state.schedule, now=self._now)
         else:
-            ended = rules.on_failure(state.schedule, retry_delay, now=self._now, retry_after=report.retry_after)
+            ended = self._failed(report, state.schedule, retry_delay)
         self._end(project, report, state, ended)
         self.applied.append(report)
+
+    def _failed(self, report: Report, schedule: dict[str, Any], retry_delay: dict[str, float]) -> rules.Ended:
+        return rules.on_failure(
+            schedule,
+            retry_delay,
+            now=self._now,
+            retry_after=report.retry_after,
+            status_code=(report.track.get("fetch") or {}).get("status_code"),
+        )
 
     def _end(self, project: ProjectPlan, report: Report, state: TaskState, ended: rules.Ended) -> None:
         end = TaskEnd(
@@ -166,9 +180,9 @@ class Plan:
         if state is not None and state.pending is not None and held:
             self._apply_pending(self.projects[report.project], state, state.pending)
 
-    def end_control(self, report: Report, row: Control | None) -> None:
+    def end_control(self, report: Report, row: Control | None, retry_delay: dict[str, float]) -> None:
         """The report of control work: applied if the control row is still there, else stale. `on_start` and `on_finished` also
-        show as task rows."""
+        show as task rows, and what failed of them is tried again as a task is."""
         if row is None or row.id in self.done_controls:
             self.stale.append(report)
             return
@@ -178,41 +192,54 @@ class Plan:
         if row.kind == ControlKind.START:
             project.armed = True
         if row.kind in (ControlKind.START, ControlKind.FINISHED):
-            self._show_as_task(project, report, row)
+            schedule = row.task.schedule
+            ended = rules.Ended(TaskStatus.SUCCESS, None, schedule, "success")
+            if not report.ok:
+                ended = self._failed(report, schedule, retry_delay)
+            self._show_as_task(project, report, row, ended)
 
-    def _show_as_task(self, project: ProjectPlan, report: Report, row: Control) -> None:
-        state = project.stored.get(row.task.taskid)
-        status = TaskStatus.SUCCESS if report.ok else TaskStatus.FAILED
+    def _show_as_task(self, project: ProjectPlan, report: Report, row: Control, ended: rules.Ended) -> None:
+        taskid = row.task.taskid
+        state = project.stored.get(taskid)
         if state is None:
-            project.inserts[row.task.taskid] = NewRow(task=row.task, due=self._now, priority=0, updatetime=self._now)
-        project.ends[row.task.taskid] = TaskEnd(
-            taskid=row.task.taskid,
-            status=status,
-            schedule=row.task.schedule,
-            due=None,
+            project.inserts[taskid] = NewRow(task=row.task, due=self._now, priority=0, updatetime=self._now)
+        run = (state.run if state else 0) + 1
+        project.ends[taskid] = TaskEnd(
+            taskid=taskid,
+            status=ended.status,
+            schedule=ended.schedule,
+            due=ended.due,
             priority=0,
-            run=(state.run if state else 0) + 1,
+            run=run,
             updatetime=self._now,
             lastcrawltime=self._now,
             track=report.track,
         )
-        project.moved(_shape(state.status, state.schedule) if state else None, (status, False))
-        project.events["success" if report.ok else "failed"] += 1
-        project.stored[row.task.taskid] = TaskState(
-            taskid=row.task.taskid,
-            status=status,
-            schedule=row.task.schedule,
+        project.moved(_shape(state.status, state.schedule) if state else None, (ended.status, False))
+        project.events[ended.event] += 1
+        seq = state.seq if state else 0
+        project.stored[taskid] = TaskState(
+            taskid=taskid,
+            status=ended.status,
+            schedule=ended.schedule,
             lastcrawltime=self._now,
-            due=None,
+            due=ended.due,
             priority=0,
-            run=(state.run if state else 0) + 1,
-            seq=state.seq if state else 0,
+            run=run,
+            seq=seq,
         )
+        if ended.due is not None:
+            project.due[taskid] = DueKey(taskid=taskid, priority=0, due=ended.due, seq=seq)
+            project.gone.discard(taskid)
+        else:
+            # a retry of an earlier run may wait
+            project.due.pop(taskid, None)
+            project.gone.add(taskid)
 
     # --- submissions ----------------------------------------------------------------------------------------------------
 
-    def submit(self, task: NewTask) -> str | None:
-        """A task to be entered; why it was dropped, or None."""
+    def submit(self, task: NewTask, by: tuple[CronJob, int] | None = None) -> str | None:
+        """A task to be entered, ``by`` a cron job at a tick of it; why it was dropped, or None."""
         project = self.projects[task.project]
         try:
             new = rules.read_schedule(task.schedule)
@@ -225,7 +252,10 @@ class Plan:
             and task.taskid not in project.restarts
             and self._in_flight(task.project, task.taskid) == state.run
         )
-        decision = rules.on_request(new, state, now=self._now, in_flight=in_flight)
+        overdue = False
+        if by is not None and state is not None and new.age is not None and new.age > 0:
+            overdue = cron.overdue(*by, state.lastcrawltime or 0, new.age)
+        decision = rules.on_request(new, state, now=self._now, in_flight=in_flight, overdue=overdue)
         match decision:
             case rules.Insert():
                 self._insert(project, task, new)
@@ -237,14 +267,15 @@ class Plan:
             case rules.Cancel():
                 assert state is not None
                 self._cancel(project, state)
-            case rules.Ignore(reason):
-                project.known.add(task.taskid)
-                return self.drop(task, reason)
+            case rules.Ignore(reason, until):
+                if state is not None:
+                    project.known.add(task.taskid)
+                return self.drop(task, reason, until)
         return None
 
-    def drop(self, task: NewTask, reason: str) -> str:
+    def drop(self, task: NewTask, reason: str, until: float | None = None) -> str:
         """A submission without effect, for this reason."""
-        self.dropped.append(Dropped(task.project, task.taskid, task.url, reason))
+        self.dropped.append(Dropped(task.project, task.taskid, task.url, reason, until))
         return reason
 
     def _due(self, schedule: rules.Schedule) -> float:

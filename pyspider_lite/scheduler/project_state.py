@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import ACTIVE_PROJECT, ProjectHead, ProjectState
+from pyspider_lite.models import ACTIVE_PROJECT, CronJob, ProjectHead, ProjectState
+from pyspider_lite.scheduler.drops import Drops
 from pyspider_lite.scheduler.frontier import Window
 from pyspider_lite.scheduler.token_bucket import TokenBucket
 
@@ -17,8 +18,7 @@ class Info(Struct, frozen=True):
 
     crawl_config: dict[str, Any] = {}
     retry_delay: dict[str, float] = {}
-    #: intervals of the cron jobs, seconds
-    cron: list[int] = []
+    jobs: list[CronJob] = []
 
 
 class PauseState(StrEnum):
@@ -97,8 +97,11 @@ class ProjectRun:
         self.md5 = ""
         #: None until the script has answered _on_get_info; nothing is given out before (behaviour S12)
         self.info: Info | None = None
-        #: newest cron tick given out
-        self.last_tick = int(now)
+        #: cron ticks until then are given out, or need not be. A leader before us has written how far it came; but what was due before
+        #: the project was last changed may have been due to nobody
+        self.last_tick = max(counts.last_tick, int(min(head.updatetime, now))) if counts.last_tick else int(now)
+        #: when its next cron tick is due
+        self.next_tick = -math.inf
         #: ids of control rows of this project that must be done before it is finished
         self.controls: set[str] = set()
         #: not before this time is it worth looking for work again
@@ -107,6 +110,8 @@ class ProjectRun:
         self.turn = 0
         #: the runs that ended last, oldest first: when, and the task as in behaviour S91
         self.log: deque[tuple[float, dict[str, Any]]] = deque(maxlen=log_length)
+        #: the submissions that were dropped last
+        self.drops = Drops()
 
     @property
     def name(self) -> str:

@@ -118,6 +118,8 @@ class Registry:
             return False
         if script == project.md5:
             return False
+        # jobs that are new missed nothing; a tick of this very moment may be on its way
+        project.last_tick = max(project.last_tick, int(now) - 2)
         project.md5, project.info = script, None
         return True
 

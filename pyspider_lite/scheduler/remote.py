@@ -66,6 +66,7 @@ class Remote:
             "get_active_tasks": self.get_active_tasks,
             "get_projects_pause_status": self.get_projects_pause_status,
             "webui_update": self.webui_update,
+            "explain": self.explain,
         }
 
     # --- questions ------------------------------------------------------------------------------------------------------
@@ -106,6 +107,13 @@ class Remote:
             return {"pause_status": _pause_status(scheduler), "counter": counters}
 
         return self._ask(update)
+
+    def explain(self, project: str, taskid: str) -> dict[str, Any]:
+        """What only a running scheduler knows of a task, for the command `explain`: whether it is in flight, why its last submission
+        was dropped, what holds its project up, how many submissions of the project were dropped for each reason."""
+        if not isinstance(project, str) or not isinstance(taskid, str):
+            raise Fault(FAULT, "explain: expected the names of a project and of a task")
+        return self._ask(lambda scheduler: _explain(scheduler, project, taskid))
 
     # --- orders ---------------------------------------------------------------------------------------------------------
 
@@ -210,6 +218,25 @@ def _is_active(scheduler: Scheduler, name: str) -> bool:
 
 def _pause_status(scheduler: Scheduler) -> dict[str, bool]:
     return {name: project.pause.paused(scheduler.now) for name, project in scheduler.projects.items()}
+
+
+def _explain(scheduler: Scheduler, name: str, taskid: str) -> dict[str, Any]:
+    project = scheduler.projects.get(name)
+    if project is None:
+        return {"known": False}
+    drop = project.drops.get(taskid)
+    now = scheduler.now
+    events = scheduler.counters.get(now, "all").get(name, {})
+    return {
+        "known": True,
+        "asked": project.info is not None,
+        "in_flight": scheduler.leases.run_of(name, taskid) is not None,
+        "paused_until": project.pause.until(now) if project.pause.paused(now) else 0.0,
+        "drop": drop and msgspec.to_builtins(drop),
+        "dropped": {
+            event.removeprefix("dropped-"): count for event, count in events.items() if event.startswith("dropped-")
+        },
+    }
 
 
 def _read(task: Any) -> NewTask | None:

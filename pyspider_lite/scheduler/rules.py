@@ -30,6 +30,12 @@ class Schedule(Struct, frozen=True):
     cancel: bool = False
     #: retries used up so far
     retried: int = 0
+    #: retries after a failure with this status, in place of ``retries``
+    retry_status: dict[str, int] = {}
+
+    def retries_after(self, status_code: Any) -> int:
+        """How many retries there are for a page that failed with this status."""
+        return self.retry_status.get(str(status_code), self.retries)
 
     @property
     def periodic(self) -> bool:
@@ -54,7 +60,14 @@ def read_schedule(raw: dict[str, Any]) -> Schedule:
         auto_recrawl=bool(raw.get("auto_recrawl")),
         cancel=bool(raw.get("cancel")),
         retried=int(_number(raw, "retried", 0)),
+        retry_status=_retry_status(raw.get("retry_status")) if raw.get("retry_status") else {},
     )
+
+
+def _retry_status(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise ValueError(f"schedule.retry_status is {value!r}, not a dict of status to number of retries")
+    return {str(status): int(_number(value, status, DEFAULT_RETRIES)) for status in value}
 
 
 def _number(raw: dict[str, Any], key: str, default: float) -> float:
@@ -98,6 +111,8 @@ class Ignore(Struct, frozen=True):
     """Nothing happens, for this reason."""
 
     reason: str
+    #: FRESH: until when it is (Unix time)
+    until: float | None = None
 
 
 Decision = Insert | Restart | Postpone | Cancel | Ignore
@@ -110,8 +125,11 @@ ACTIVE = "active"
 NOTHING_TO_CANCEL = "nothing-to-cancel"
 
 
-def on_request(new: Schedule, stored: TaskState | None, *, now: float, in_flight: bool) -> Decision:
-    """What becomes of a submission, given what is stored of its task (behaviour S15 to S22).
+def on_request(
+    new: Schedule, stored: TaskState | None, *, now: float, in_flight: bool, overdue: bool = False
+) -> Decision:
+    """What becomes of a submission, given what is stored of its task (behaviour S15 to S22). ``overdue``: the age has passed by the
+    count of the cron job that submits it, if not to the second (UA20).
 
     As in pyspider, a task that waits its turn is left alone unless forced; better than there, one that only waits for a retry
     may be restarted by age (UA20), a changed itag always restarts, and cancelling what is not there does nothing.
@@ -120,13 +138,13 @@ def on_request(new: Schedule, stored: TaskState | None, *, now: float, in_flight
         return Ignore(NOTHING_TO_CANCEL) if new.cancel else Insert()
     old = read_schedule(stored.schedule)
     new_itag = bool(new.itag) and new.itag != old.itag
-    stale = new.age is not None and new.age >= 0 and (stored.lastcrawltime or 0) + new.age < now
+    stale = new.age is not None and new.age >= 0 and (overdue or (stored.lastcrawltime or 0) + new.age < now)
     if stored.status == TaskStatus.ACTIVE and not (
         new.force_update or new_itag or (stale and old.retried and not in_flight)
     ):
         return Ignore(ACTIVE)
     if not (new_itag or stale or new.force_update):
-        return Ignore(_why_not(new, old))
+        return _why_not(new, old, stored.lastcrawltime or 0)
     if in_flight:
         return Postpone()
     if new.cancel:
@@ -134,12 +152,12 @@ def on_request(new: Schedule, stored: TaskState | None, *, now: float, in_flight
     return Restart(unconditional=new.force_update or new_itag)
 
 
-def _why_not(new: Schedule, old: Schedule) -> str:
+def _why_not(new: Schedule, old: Schedule, crawled: float) -> Ignore:
     if new.itag and new.itag == old.itag:
-        return SAME_ITAG
+        return Ignore(SAME_ITAG)
     if new.age is not None and new.age >= 0:
-        return FRESH
-    return SEEN
+        return Ignore(FRESH, until=crawled + new.age)
+    return Ignore(SEEN)
 
 
 def first_due(schedule: Schedule, now: float) -> float:
@@ -171,16 +189,22 @@ def on_success(raw: dict[str, Any], *, now: float) -> Ended:
 
 
 def on_failure(
-    raw: dict[str, Any], retry_delay: dict[str, float], *, now: float, retry_after: float | None = None
+    raw: dict[str, Any],
+    retry_delay: dict[str, float],
+    *,
+    now: float,
+    retry_after: float | None = None,
+    status_code: Any = None,
 ) -> Ended:
     """A run failed (behaviour S42, S43). The delay is the handler's whatever the task's age is (X-S4 mended, UA21);
-    ``retry_after`` seconds, asked for by the server, are the earliest next try."""
+    ``retry_after`` seconds, asked for by the server, are the earliest next try; ``retry_status`` may give this status its own number of
+    tries."""
     schedule = read_schedule(raw)
     table = retry_delay or DEFAULT_RETRY_DELAY
     delay = table.get(str(schedule.retried), table.get("", DEFAULT_RETRY_DELAY[""]))
     if schedule.periodic and schedule.age is not None:
         delay = min(delay, schedule.age) if delay >= 0 else schedule.age
-    elif schedule.retried >= schedule.retries or delay < 0:
+    elif schedule.retried >= schedule.retries_after(status_code) or delay < 0:
         return Ended(TaskStatus.FAILED, None, raw, "failed")
     due = now + max(delay, retry_after or 0)
     return Ended(TaskStatus.ACTIVE, due, {**raw, "retried": schedule.retried + 1, "exetime": due}, "retry")
@@ -198,19 +222,6 @@ def retry_delays(value: Any) -> dict[str, float]:
 def capped(delays: dict[str, float], cap: float) -> dict[str, float]:
     """The retry delays with none above ``cap`` seconds: a crawl that somebody waits for does not wait for tomorrow."""
     return {key: min(delay, cap) for key, delay in (delays or DEFAULT_RETRY_DELAY).items()}
-
-
-def due_ticks(intervals: list[int], last: int, now: float) -> list[int]:
-    """The cron ticks to give out (behaviour H33, S60): for each interval its newest multiple after ``last``. A stall of hours
-    gives each job one tick, not thousands (X-S21 mended)."""
-    second = int(now)
-    newest = {second - second % every for every in intervals if every > 0}
-    return sorted(tick for tick in newest if tick > last)
-
-
-def next_tick(intervals: list[int], last: int) -> float:
-    """When the next cron tick comes, ``inf`` if there is none."""
-    return min((float(last - last % every + every) for every in intervals if every > 0), default=float("inf"))
 
 
 def is_no_submission(task: NewTask) -> str | None:

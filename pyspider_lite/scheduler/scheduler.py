@@ -109,7 +109,7 @@ class Scheduler:
             taskdb, epoch, self.leases, tasks_out, pages_out, self._too_large, options.process_time_limit
         )
         self._control = ControlWork(
-            taskdb, projectdb, resultdb, self._registry, self._dispatcher, options.delete_time, cron=options.cron
+            taskdb, projectdb, resultdb, self._registry, self._dispatcher, options.delete_time, give_ticks=options.cron
         )
         self._committer = Committer(
             taskdb,

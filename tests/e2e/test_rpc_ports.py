@@ -80,6 +80,13 @@ def test_the_scheduler(suite: Any) -> None:
             assert rpc.newtask(refused) is False
         suite.wait(lambda: ("data:,second", {"text": "second"}) in suite.results("shop"))
 
+        # and why it was not run again
+        suite.wait(lambda: suite.query("task", "select 1 from taskdb_shop where taskid = 'second' and status = 2"))
+        assert rpc.newtask(task("second")) is True
+        said = suite.command("explain", "shop", "second")
+        assert "data:,second was crawled at " in said
+        assert "A submission of it" in said and ": seen (it is stored" in said
+
         # a project that the scheduler has not seen yet, and one that is not started
         (suite.folder / "new.py").write_text(SCRIPT)
         suite.command("project", "push", str(suite.folder / "new.py"), "--name", "new", "--status", "RUNNING")

@@ -1,12 +1,14 @@
 """What the port says when the loop cannot answer, and what it does to the loop; the rest is tested on a real `all`."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from xmlrpc.client import Fault
 
 import pytest
-from played_crawl import Crawl, new
+from played_crawl import Crawl, done, new
 
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import TaskDB
@@ -48,6 +50,7 @@ def test_a_stand_by_says_who_leads(tmp_path: Path) -> None:
         "get_active_tasks": remote.get_active_tasks,
         "get_projects_pause_status": remote.get_projects_pause_status,
         "webui_update": remote.webui_update,
+        "explain": lambda: remote.explain("p", "a"),
     }
     assert calls.keys() | {"_quit"} == remote.functions().keys()
 
@@ -85,6 +88,7 @@ def test_wrong_arguments() -> None:
         (lambda: remote.counter("5m", {}), "counter: type must be sum or avg"),  # type: ignore[arg-type]
         (lambda: remote.get_active_tasks(5), "get_active_tasks: expected the name of a project"),  # type: ignore[arg-type]
         (lambda: remote.get_active_tasks(None, "many"), "get_active_tasks: expected"),  # type: ignore[arg-type]
+        (lambda: remote.explain("p", 5), "explain: expected the names of a project and of a task"),  # type: ignore[arg-type]
         (lambda: remote.send_task({}), "send_task: a task has taskid, project and url"),
     ):
         with pytest.raises(Fault) as caught:
@@ -120,3 +124,39 @@ def test_a_task_sent_at_once_does_not_wait_for_its_time(played: Crawl) -> None:
     played.step(commands=[lambda scheduler: answers.append(scheduler.send_now(new("a")))] * 2)
     assert answers == [True, True]
     assert [task.taskid for task in played.tasks()] == ["a"]
+
+
+def test_what_it_knows_of_a_task(played: Crawl) -> None:
+    """For the command `explain`: in flight, why the last submission was dropped, what holds the project up."""
+    inbox = Inbox()
+    remote = Remote(Process(inbox), nowhere, deadline=10.0)
+
+    def explained(project: str = "p", taskid: str = "a") -> dict[str, Any]:
+        with ThreadPoolExecutor(1) as asker:
+            answer = asker.submit(remote.explain, project, taskid)
+            while not answer.done():
+                played.step(after=0.0, commands=inbox.collect(0.05).commands)
+            return answer.result()
+
+    played.project()
+    played.submit(new("a"))
+    assert explained() == {
+        "known": True, "asked": False, "in_flight": False, "paused_until": 0.0, "drop": None, "dropped": {},
+    }  # fmt: skip
+    played.ready("p")
+    (run,) = played.tasks()
+    assert explained()["in_flight"]
+    played.step(done(run))
+    played.submit(new("a", schedule={"age": 3600}))
+    answer = explained()
+    assert answer["drop"] == {
+        "time": played.now, "taskid": "a", "url": "http://x/a", "reason": "fresh",
+        "until": played.task("a").lastcrawltime + 3600, "times": 1,
+    }  # fmt: skip
+    assert (answer["in_flight"], answer["asked"], answer["dropped"]) == (False, True, {"fresh": 1})
+    assert explained("p", "b")["drop"] is None
+    assert explained("nobody", "a") == {"known": False}
+    for number in range(10):
+        played.submit(new(f"bad{number}", schedule={"retries": 0}))
+        played.step(*[done(task, ok=False) for task in played.tasks()])
+    assert explained()["paused_until"] > played.now
