@@ -112,6 +112,6 @@ def test_stop_and_take_over(suite: Any, daemons: Daemons) -> None:
     suite.wait(lambda: str(leader(suite)).startswith(second["worker"]), 15)
     # `all` leaves its own stopped, as supervisor does
     suite.wait(lambda: len(listed(suite, "fetcher", "at work")) == 2, 15)
-    assert suite.children("scheduler") == []
+    suite.wait(lambda: suite.children("scheduler") == [], 15)
     assert suite.command("cluster", "stop", second["worker"]) == f"scheduler {second['worker']}: stopped\n"
     assert spare.wait(15) == 0
