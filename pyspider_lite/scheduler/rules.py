@@ -221,7 +221,8 @@ def retry_delays(value: Any) -> dict[str, float]:
 
 def capped(delays: dict[str, float], cap: float) -> dict[str, float]:
     """The retry delays with none above ``cap`` seconds: a crawl that somebody waits for does not wait for tomorrow."""
-    return {key: min(delay, cap) for key, delay in (delays or DEFAULT_RETRY_DELAY).items()}
+    table = {"": DEFAULT_RETRY_DELAY[""], **delays} if delays else DEFAULT_RETRY_DELAY
+    return {key: min(delay, cap) for key, delay in table.items()}
 
 
 def is_no_submission(task: NewTask) -> str | None:

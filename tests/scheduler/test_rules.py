@@ -322,3 +322,8 @@ def test_a_stall_costs_a_job_its_older_ticks() -> None:
     assert len(row["ticks_sent"]) == 3
     job = CronJob(every=row["min_tick"])
     assert cron.due([job], start, start + 185) == [(row["ticks_sent"][-1], job)]
+
+
+def test_a_cap_holds_for_the_delays_that_a_handler_leaves_out() -> None:
+    assert rules.capped({"0": 0}, 2.0) == {"0": 0, "": 2.0}
+    assert max(rules.capped({}, 2.0).values()) == 2.0
