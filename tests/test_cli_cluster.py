@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,8 @@ def test_no_database_yet(command: Callable[..., Any], config: Path) -> None:
 
 
 def test_the_half_that_answers_is_shown(command: Callable[..., Any], config: Path, tmp_path: Path) -> None:
-    connect_taskdb(f"sqlite+taskdb:///{tmp_path}/data/task.db").workers()
+    with closing(connect_taskdb(f"sqlite+taskdb:///{tmp_path}/data/task.db")) as taskdb:
+        taskdb.workers()
     outcome = command("-c", str(config), "cluster", "list")
     assert (outcome.code, outcome.err) == (1, "")
     lines = outcome.out.splitlines()

@@ -290,8 +290,8 @@ def test_a_database_that_is_away_takes_no_lead(suite: Suite) -> None:
 def test_a_clock_that_jumps_stops_nothing(suite: Suite, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Ours is not asked; the database's is, now and then."""
     monkeypatch.setattr(daemon, "_CLOCK_EVERY", 0.2)
-    real, jumped = suite.taskdb.time, 0.0
-    monkeypatch.setattr(type(suite.taskdb), "time", lambda self: real() + jumped)
+    real, jumped = type(suite.taskdb).time, 0.0
+    monkeypatch.setattr(type(suite.taskdb), "time", lambda self: real(self) + jumped)
     suite.worker.start()
     suite.start()
     suite.project()
