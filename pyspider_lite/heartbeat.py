@@ -256,10 +256,6 @@ class Heartbeat:
             self._next_beat = 0.0
             self._changed.notify_all()
 
-    def set_rpc(self, url: str) -> None:
-        """Where the XML-RPC server of this process listens; said with the next beat."""
-        self.info = msgspec.structs.replace(self.info, rpc=url)
-
     def frozen(self) -> bool:
         """True once after this process stood still (SIGSTOP, suspended machine, a blocked interpreter) for longer than the
         scheduler waits for a beat: what was not started has been given to others since."""

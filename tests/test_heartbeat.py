@@ -70,7 +70,7 @@ def scheduler() -> Scheduler:
 
 @pytest.fixture
 def worker(scheduler: Scheduler) -> Iterator[Heartbeat]:
-    worker = Heartbeat(WorkerInfo.make("fetcher", 10, "hash"), scheduler.connect, interval=0.05)
+    worker = Heartbeat(WorkerInfo.make("fetcher", 10, "hash", "http://127.0.0.1:1"), scheduler.connect, interval=0.05)
     worker.start()
     yield worker
     worker.stop(5)
@@ -132,7 +132,6 @@ def test_beats_say_what_is_held(worker: Heartbeat, scheduler: Scheduler) -> None
     worker.report(report(3, part=0, parts=0))  # not the last part: still ours
     worker.forget([run(4), run(99)])
     worker.set_pool_size(20)
-    worker.set_rpc("http://127.0.0.1:1")
     assert worker.holds(run(3))
     assert not worker.holds(run(2))
     count = len(scheduler.beats())
