@@ -106,6 +106,7 @@ class QueueServer:
             self._wake.send(b"x")
             self._thread.join(timeout)
             self._wake.close()
+            self._woken.close()  # not by the thread: it may end by itself before it is woken
 
     # --- the loop ---
 
@@ -143,7 +144,6 @@ class QueueServer:
             os.unlink(self.path)  # while we still answer: nobody else has bound it
         self._listener.close()
         self._selector.close()
-        self._woken.close()
 
     # --- connections ---
 
