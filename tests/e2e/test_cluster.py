@@ -108,6 +108,13 @@ class Cluster:
             for server in (self.broker, self.database):
                 server.stop()
 
+    def boot_without_servers(self) -> None:
+        """Stop broker and database and, as a boot would, start all programs anew."""
+        self.stop_servers()
+        for machine in (self.master, *self.slaves):
+            machine.supervisorctl("restart", "all")
+        self.wait(self.all_up, 60, "the programs were not RUNNING")
+
     def add_slave(self) -> Machine:
         """Another machine with the same files, running."""
         slave = self._network.add(f"slave{len(self.slaves) + 1}")
@@ -329,7 +336,7 @@ OUTAGES = [5, 60]
 def test_broker_and_database_are_away(make_cluster: Callable[..., Cluster], broker: str, database: str) -> None:
     """With 100,000 tasks: at boot, under load, with connections cut, with the broker emptied."""
     cluster = make_cluster(broker, database)
-    # at boot: neither is there
+    # the first boot: neither is there, nor are tables
     cluster.master.supervise("master")
     for _ in range(2):
         cluster.add_slave()
@@ -343,6 +350,7 @@ def test_broker_and_database_are_away(make_cluster: Callable[..., Cluster], brok
 
     for what, seconds, act in outages(cluster):
         act()
+        before = cluster.programs()
         print(f"{what}: ", end="", flush=True)
         if seconds:
             time.sleep(seconds)
@@ -363,6 +371,7 @@ def outages(cluster: Cluster) -> Iterator[tuple[str, float, Callable[[], None]]]
     """What is done, for how long the servers are away (0: they are not), and how it is done."""
     for seconds in OUTAGES:
         yield f"both stopped for {seconds} s", seconds, cluster.stop_servers
+        yield f"all programs started while both are away for {seconds} s", seconds, cluster.boot_without_servers
     yield "broker killed", 2, inside(cluster, cluster.broker.kill)
     yield "database killed", 2, inside(cluster, cluster.database.kill)
     yield "connections to the broker cut", 0, inside(cluster, cluster.broker.cut)
