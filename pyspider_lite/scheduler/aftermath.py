@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from pyspider_lite.counters import Counters
-from pyspider_lite.models import Report
+from pyspider_lite.models import Report, TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.control_work import ControlWork
@@ -113,6 +113,8 @@ class Aftermath:
             project.wake_at = float("-inf")
         for name, count in planned.events.items():
             self._counters.event(now, project.name, name, count)
+        if logger.isEnabledFor(logging.DEBUG):
+            _say(project.name, planned)
 
     def _count_dropped(self, plan: Plan, now: float) -> None:
         reasons: Counter[tuple[str, str]] = Counter()
@@ -121,7 +123,8 @@ class Aftermath:
             project = self._projects.get(dropped.project)
             if project is not None:
                 project.drops.add(Drop(now, dropped.taskid, dropped.url, dropped.reason, dropped.until))
-            logger.debug("ignore newtask %s:%s %s: %s", dropped.project, dropped.taskid, dropped.url, dropped.reason)
+            word = "overflow task" if dropped.reason == "overflow" else "ignore newtask"
+            logger.debug("%s %s:%s %s: %s", word, dropped.project, dropped.taskid, dropped.url, dropped.reason)
         for (name, reason), count in reasons.items():
             # an unknown name must not become a counter of its own
             self._counters.event(now, name if name in self._projects else "", f"dropped-{reason}", count)
@@ -132,6 +135,17 @@ class Aftermath:
         for reason, count in dropped.items() if isinstance(dropped, dict) else ():
             if isinstance(count, int) and count > 0:
                 self._counters.event(now, report.project, f"dropped-{reason}", count)
+
+
+def _say(project: str, planned: ProjectPlan) -> None:
+    """What became of submissions, in pyspider's words (behaviour S94)."""
+    for taskid, row in planned.inserts.items():
+        logger.debug("new task %s:%s %s", project, taskid, row.task.url)
+    for taskid, again in planned.restarts.items():
+        logger.debug("restart task %s:%s %s", project, taskid, again.task.url)
+    for taskid, end in planned.ends.items():
+        if end.status == TaskStatus.BAD:
+            logger.debug("cancel task %s:%s", project, taskid)
 
 
 def _shown(report: Report, status: int | None, now: float) -> dict[str, Any]:

@@ -40,6 +40,8 @@ _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, Que
 _STOP_NOTICED = 0.25
 #: seconds between two looks at the database's clock, and between two tries while it does not answer
 _CLOCK_EVERY, _CLOCK_RETRY = 60.0, 5.0
+#: seconds between two lines in the log on what was done (behaviour S71)
+_SUMMARY_EVERY = 60.0
 #: seconds by which it may go back without consequences
 _CLOCK_SLACK = 1.0
 
@@ -322,6 +324,7 @@ class SchedulerDaemon:
         broker_away = False
         wake = 0.0
         asked = 0.0
+        summed = time.monotonic()
         presence = Presence()
         while not self._stopping and not lost.is_set() and not self._went_back:
             self.stepped = time.monotonic()
@@ -337,6 +340,10 @@ class SchedulerDaemon:
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
             self._load = len(scheduler.leases)
+            if self.stepped - summed >= _SUMMARY_EVERY:
+                summed = self.stepped
+                if line := numbers.summary(scheduler.counters, scheduler.now):
+                    logger.info(line)
             presence.look(clock, scheduler.leases)
             if len(scheduler.leases) and clock - asked >= 1.0:
                 asked = clock

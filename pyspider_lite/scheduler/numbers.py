@@ -1,14 +1,42 @@
-"""The scheduler's numbers for `/metrics`. Its state belongs to its loop, so the loop reads them; asked by `daemon`."""
+"""The scheduler's numbers for `/metrics` and for the log. Its state belongs to its loop, so the loop reads them; asked by `daemon`."""
 
+import heapq
 from collections import Counter
 from concurrent.futures import Future
 
+from pyspider_lite.counters import Counters
 from pyspider_lite.readings import Reading
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.scheduler import Scheduler
 
 #: seconds to wait for the loop, which may be waiting for a database
 DEADLINE = 3.0
+
+
+#: what the line in the log counts, as it calls them (behaviour S71)
+_IN_THE_LOG = {"pending": "new", "success": "success", "retry": "retry", "failed": "failed"}
+#: projects that it names, and how many of them for their failures
+_NAMED, _NAMED_FAILING = 5, 2
+
+
+def summary(counters: Counters, now: float) -> str:
+    """The line for the log each minute (behaviour S71): the last five minutes, and the most failing and most active projects with
+    their four numbers. "" if nothing happened."""
+    counted = {
+        name: [int(names.get(event, 0)) for event in _IN_THE_LOG]
+        for name, names in counters.get(now, "5m").items()
+        if name and any(event in names for event in _IN_THE_LOG)
+    }
+    if not counted:
+        return ""
+    failing = heapq.nlargest(
+        _NAMED_FAILING, (name for name in counted if counted[name][-1]), key=lambda name: counted[name][-1]
+    )
+    rest = (name for name in counted if name not in failing)
+    active = heapq.nlargest(_NAMED - len(failing), rest, key=lambda name: sum(counted[name]))
+    totals = zip(_IN_THE_LOG.values(), (sum(numbers) for numbers in zip(*counted.values(), strict=True)), strict=True)
+    line = "in 5m: " + ",".join(f"{word}:{total}" for word, total in totals)
+    return " ".join([line, *(f"{name}:{','.join(map(str, counted[name]))}" for name in active + failing)])
 
 
 def ask(inbox: Inbox | None) -> list[Reading]:

@@ -76,12 +76,13 @@ class Remote:
         return self._ask(lambda scheduler: sum(project.counts.active for project in scheduler.projects.values()))
 
     def counter(self, time: str, type: str) -> dict[str, dict[str, float]]:
-        """{project: {name: number}} in the window 5m_time, 5m, 1h, 1d or all, as sum or avg (S87)."""
+        """{project: {name: number}} in the window 5m_time, 5m, 1h, 1d or all, as sum or avg (S87). In ``all``, pending, success and
+        failed are how many tasks there are, whatever was restarted since they were entered (S66)."""
         if type not in ("sum", "avg"):
             raise Fault(FAULT, f"counter: type must be sum or avg, not {type!r:.60}")
         if time not in WINDOWS:
             raise Fault(FAULT, f"counter: time must be 5m_time, 5m, 1h, 1d or all, not {time!r:.60}")
-        return self._ask(lambda scheduler: scheduler.counters.get(scheduler.now, time, average=type == "avg"))
+        return self._ask(lambda scheduler: _counted(scheduler, time, average=type == "avg"))
 
     def get_active_tasks(self, project: str | None = None, limit: int = 100) -> list[tuple[float, dict[str, Any]]]:
         """Time and task of the runs that ended last, newest first (S91); of all projects if none is named."""
@@ -103,7 +104,7 @@ class Remote:
         windows = ("5m_time", "5m", "1h", "1d", "all")
 
         def update(scheduler: Scheduler) -> dict[str, Any]:
-            counters = {window: scheduler.counters.get(scheduler.now, window) for window in windows}
+            counters = {window: _counted(scheduler, window) for window in windows}
             return {"pause_status": _pause_status(scheduler), "counter": counters}
 
         return self._ask(update)
@@ -214,6 +215,19 @@ def _resolve(future: "Future[T]", value: T) -> None:
 def _is_active(scheduler: Scheduler, name: str) -> bool:
     project = scheduler.projects.get(name)
     return project is not None and project.active
+
+
+def _counted(scheduler: Scheduler, window: str, average: bool | None = None) -> dict[str, dict[str, float]]:
+    """The counters of a window; of tasks there are as many as the taskdb says (S19, S41, S66)."""
+    counted = scheduler.counters.get(scheduler.now, window, average=average)
+    if window == "all":
+        for name, project in scheduler.projects.items():
+            stored = project.counts
+            tasks = {"pending": stored.active, "success": stored.success, "failed": stored.failed}
+            events = {event: count for event, count in counted.pop(name, {}).items() if event not in tasks}
+            if both := {**{status: count for status, count in tasks.items() if count}, **events}:
+                counted[name] = both
+    return counted
 
 
 def _pause_status(scheduler: Scheduler) -> dict[str, bool]:
