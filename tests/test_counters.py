@@ -11,6 +11,7 @@ from pyspider_lite.counters import WINDOWS, Counters
 SPANS = {"5m": (10, 300), "1h": (60, 3600), "1d": (600, 86400)}
 
 
+@pytest.mark.behaviour("S70")
 @pytest.mark.parametrize("window", SPANS)
 def test_an_event_leaves_its_window_after_exactly_its_span(window: str) -> None:
     width, span = SPANS[window]
@@ -22,6 +23,7 @@ def test_an_event_leaves_its_window_after_exactly_its_span(window: str) -> None:
     assert counters.get(now + span + width * 1000, "all") == {"p": {"success": 3}}
 
 
+@pytest.mark.behaviour("S70")
 @given(st.lists(st.tuples(st.floats(0, 90_000), st.integers(-3, 5)), max_size=60))
 def test_windows_agree_with_counting_by_hand(events: list[tuple[float, int]]) -> None:
     counters = Counters()
@@ -36,7 +38,7 @@ def test_windows_agree_with_counting_by_hand(events: list[tuple[float, int]]) ->
     assert counters.get(now, "all").get("p", {}).get("x", 0) == sum(n for _, n in events)
 
 
-@pytest.mark.behaviour("S87", "S45")
+@pytest.mark.behaviour("S87")
 def test_sums_and_averages_on_demand() -> None:
     counters = Counters()
     for seconds in (0.5, 1.5):
@@ -137,3 +139,14 @@ def test_data_of_another_shape_changes_nothing(data: object) -> None:
 def test_an_unknown_window_is_an_error() -> None:
     with pytest.raises(KeyError, match="2h"):
         Counters().get(0, "2h")
+
+
+@pytest.mark.behaviour("X-M7")
+def test_a_project_is_found_without_a_look_at_the_others() -> None:
+    counters = Counters()
+    counters.event(0.0, "other", "success")
+    counters._projects["other"] = None  # type: ignore[assignment]
+    counters.event(1.0, "p", "success")
+    counters.time(1.0, "p", "fetch_time", 0.5)
+    del counters._projects["other"]
+    assert counters.get(1.0, "5m") == {"p": {"success": 1}}

@@ -96,3 +96,12 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path):
     assert not [name for name in names if name.endswith((".pem", ".pyc"))]
     assert "pyspider_lite = pyspider_lite.cli:main" in entry_points
     assert "pyspider-lite = pyspider_lite.cli:main" in entry_points
+
+
+@pytest.mark.behaviour("X-X4")
+def test_nothing_is_unpickled() -> None:
+    for path in Path(pyspider_lite.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {"pickle", "marshal", "shelve", "dill"} & {name.partition(".")[0] for name in names}, path

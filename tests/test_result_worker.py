@@ -251,6 +251,7 @@ class Own(ResultWorker):
             return super().on_result(task, {"own": result})
 
 
+@pytest.mark.behaviour("P41")
 def test_a_subclass_sees_each_item_and_stores_by_calling_ours(rigs):
     rig = rigs(Own).start()
     rig.put(report("t1", "a", "b"), report("t2", "skip"), report("t3", "bad"), report("t4", {"d": [1]}))

@@ -101,7 +101,6 @@ def test_a_logging_ini_of_pyspiders(tmp_path: Path) -> None:
     assert python(code) == "LogFormatter"
 
 
-@pytest.mark.behaviour("A3")
 def test_the_folder_can_be_deleted(tmp_path: Path) -> None:
     package = Path(pyspider_lite.__file__).parent
     shutil.copytree(package, tmp_path / "pyspider_lite", ignore=shutil.ignore_patterns("compat", "__pycache__"))
@@ -136,6 +135,7 @@ def test_nothing_without_install() -> None:
     assert python(code) == "none"
 
 
+@pytest.mark.behaviour("A3")
 def test_steps_aside_for_the_real_one(tmp_path: Path) -> None:
     (tmp_path / "pyspider").mkdir()
     (tmp_path / "pyspider/__init__.py").write_text("__version__ = 'real'")

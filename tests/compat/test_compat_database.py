@@ -133,3 +133,41 @@ def test_a_result_worker_that_saves_by_itself(connect: Any) -> None:
     results = connect("resultdb")
     Mine(results).on_result({"project": "p", "taskid": "1", "url": "u"}, {"n": 1})
     assert results.get("p", "1")["result"] == {"n": 1, "mine": True}
+
+
+@pytest.mark.behaviour("D21")
+@pytest.mark.parametrize("value", [{}, [], "", 0, False, None, "text", 1.5, {"a": [1, None]}])
+def test_falsy_results_are_what_they_were(connect: Any, value: Any) -> None:
+    results = connect("resultdb")
+    results.save("p", "1", "http://a/", value)
+    assert results.get("p", "1")["result"] == value
+    assert type(results.get("p", "1")["result"]) is type(value)
+    assert [row["result"] for row in results.select("p")] == [value]
+
+
+@pytest.mark.behaviour("D15", "D22")
+def test_times_are_unix_seconds(connect: Any) -> None:
+    tasks, results, projects = connect("taskdb"), connect("resultdb"), connect("projectdb")
+    before = time.time()
+    tasks.insert("p", "1", {"url": "http://a/"})
+    results.save("p", "1", "http://a/", 1)
+    projects.insert("p", {"script": ""})
+    inserted = projects.get("p")["updatetime"]
+    time.sleep(0.01)
+    projects.update("p", comments="later")
+    after = time.time()
+    task = tasks.get_task("p", "1")
+    assert task["lastcrawltime"] is None, "it never ran"
+    for found in (task["updatetime"], results.get("p", "1")["updatetime"], projects.get("p")["updatetime"]):
+        assert isinstance(found, float) and before <= found <= after
+    assert inserted < projects.get("p")["updatetime"]
+
+
+@pytest.mark.behaviour("X-D9")
+def test_a_table_that_another_process_made_is_found(connect: Any) -> None:
+    results, other = connect("resultdb"), connect("resultdb")
+    assert results.count("p") == 0 and results.projects == set()
+    other.save("p", "1", "http://a/", 1)
+    assert results.count("p") == 1 and results.projects == {"p"}
+    results.save("p", "2", "http://b/", 2)
+    assert other.count("p") == 2

@@ -194,3 +194,16 @@ def test_a_user_of_postgresql_may_name_a_schema(postgresql: PostgreSql) -> None:
     )
     assert rows == [("crawl",)]
     postgresql.execute("set client_min_messages = warning", "drop schema crawl cascade", database="taskdb")
+
+
+@pytest.mark.behaviour("D34", "X-D6")
+def test_columns_of_new_tables_on_mariadb_hold_megabytes(mariadb: MariaDb, mariadb_urls: Urls) -> None:
+    database = connect_taskdb(mariadb_urls("taskdb"))
+    database.open_project(P)
+    text = "😀" * 300_000
+    task = NewTask("t", P, "http://x/" + text, fetch={"data": text}, process={"p": text})
+    with database.begin(None) as tx:
+        tx.insert(P, [NewRow(task=task, due=0.0, priority=0, updatetime=1.0)])
+    (found,) = database.get(P, ["t"])
+    assert (found.url, found.fetch, found.process) == (task.url, task.fetch, task.process)
+    database.close()

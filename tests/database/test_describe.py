@@ -70,7 +70,6 @@ def test_a_server(product: str, charset: str, request: pytest.FixtureRequest) ->
         database.close()
 
 
-@pytest.mark.behaviour("D30")
 def test_missing_rights_on_mariadb(mariadb: MariaDb) -> None:
     mariadb.execute(
         f"create or replace user reader identified by '{PASSWORD}'",

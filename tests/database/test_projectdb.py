@@ -77,6 +77,7 @@ def test_what_cannot_be_updated_is_named(projectdb: ProjectDB) -> None:
         projectdb.update("shop", updatetime=1.0, colour=1)
 
 
+@pytest.mark.behaviour("X-S14")
 def test_the_stamp_sees_drops_and_other_connections(projectdb: ProjectDB) -> None:
     copy = projectdb.copy()
     projectdb.insert(Project(name="a"))

@@ -109,7 +109,7 @@ def test_late_results_of_a_dropped_generation_are_ignored(resultdb: ResultDB) ->
     assert resultdb.count(P) == 0
 
 
-@pytest.mark.behaviour("W53")
+@pytest.mark.behaviour("W53", "D14")
 def test_results_are_streamed_newest_first(resultdb: ResultDB) -> None:
     for start in (0, 3, 130):
         resultdb.store([result(f"t{number:03}", only=str(number)) for number in range(start, 260)])
@@ -147,6 +147,7 @@ def test_long_ids_and_items(resultdb: ResultDB) -> None:
     }
 
 
+@pytest.mark.behaviour("D34", "X-D6")
 def test_a_large_result(resultdb: ResultDB) -> None:
     text = '"' + "标" * 1_000_000 + '"'
     resultdb.store([result("a", only=text)])

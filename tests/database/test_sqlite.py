@@ -2,6 +2,7 @@
 
 import multiprocessing
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -197,3 +198,15 @@ def test_a_refill_among_many_tasks_costs_little(taskdb: TaskDB) -> None:
     assert (len(answer.keys), answer.next_due) == (1000, 501.0)
     # 1.2 to 1.6 ms of CPU were measured; a scan takes more than the bound
     assert min(spent) < 0.02
+
+
+@pytest.mark.behaviour("X-D4")
+def test_a_database_in_memory_is_the_same_for_every_thread() -> None:
+    database = connect_taskdb("sqlite+taskdb://")
+    database.open_project(P)
+    found: list[set[str]] = []
+    thread = threading.Thread(target=lambda: found.append(database.projects()))
+    thread.start()
+    thread.join(10)
+    assert found == [{P}] and database.projects() == {P}
+    database.close()

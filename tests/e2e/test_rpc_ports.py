@@ -140,7 +140,7 @@ def test_what_the_scheduler_counts(suite: Any) -> None:
         assert update["pause_status"]["shop"] is False
 
 
-@pytest.mark.behaviour("F45", "X-F8", "S85")
+@pytest.mark.behaviour("F45", "X-F8")
 def test_the_fetcher_and_quitting(suite: Any) -> None:
     with port(suite, "fetcher") as rpc:
         assert rpc.size() == 0
@@ -179,6 +179,7 @@ def test_what_xml_rpc_has_and_json_has_not_breaks_nothing(suite: Any) -> None:
     assert "Traceback" not in suite.log.read_text()
 
 
+@pytest.mark.behaviour("S85")
 def test_a_stand_by_says_where_the_leader_is(suite: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         number = free.getsockname()[1]

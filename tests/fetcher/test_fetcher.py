@@ -1,6 +1,7 @@
 """The role from queue to queue: memory queues, a real heartbeat, real servers."""
 
 import math
+import re
 import threading
 import time
 import uuid
@@ -125,7 +126,7 @@ def test_200_tasks_in_200_pages_out(serve):
     assert isinstance(last, Beat) and last.leaving and last.holds == {} and last.progress == 200
 
 
-@pytest.mark.behaviour("F4", "F40")
+@pytest.mark.behaviour("F4")
 def test_failures_are_pages_too_and_rubbish_is_kept_aside(serve):
     world = World()
     with running(world):
@@ -290,3 +291,17 @@ def test_what_it_says_of_itself(serve, reply):
             remote["fetch"]({"url": 5})
     with pytest.raises(Fault, match="does not run"):
         remote["counter"]("5m", "sum")
+
+
+@pytest.mark.behaviour("F26")
+def test_one_line_for_each_fetch(serve, reply, caplog):
+    server = serve(lambda seen, connection: reply(b"x", "404 Not Found" if seen.target == "/no" else "200 OK"))
+    world = World()
+    with caplog.at_level("INFO", "pyspider_lite.fetcher"), running(world):
+        world.send([f"{server.url}/yes", f"{server.url}/no"])
+        wait_until(lambda: world.collect() or len(world.pages) == 2)
+    said = sorted((one.levelname, one.getMessage()) for one in caplog.records if one.getMessage().startswith("["))
+    url = server.url.replace(".", r"\.")
+    assert [level for level, _ in said] == ["INFO", "WARNING"]
+    assert re.fullmatch(rf"\[200\] p:b1-0 {url}/yes \d+\.\d\ds", said[0][1])
+    assert re.fullmatch(rf"\[404\] p:b1-1 {url}/no \d+\.\d\ds", said[1][1])

@@ -15,6 +15,7 @@ import zstandard
 from pyspider_lite.fetcher.decoding import ACCEPT_ENCODING
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.http import EngineOptions, HttpEngine, system_ca_file
+from pyspider_lite.fetcher.redirects import Chain
 from pyspider_lite.models import Dispatch
 
 BOMB = b"\0" * (40 * 1024 * 1024)
@@ -193,6 +194,7 @@ def test_codings(serve, get, reply, coding):
     assert (response.error, response.content) == (None, plain)
 
 
+@pytest.mark.behaviour("F25")
 @pytest.mark.parametrize("coding", ENCODERS)
 def test_bombs(serve, get, reply, coding):
     name = "deflate" if coding == "raw" else coding
@@ -256,12 +258,13 @@ def test_large_headers_below_the_limit(serve, get):
 # --- every kind of error ---
 
 
-@pytest.mark.behaviour("F41")
+@pytest.mark.behaviour("F41", "F40")
 def test_refused(get):
     response = get(f"http://127.0.0.1:{free_port()}/")
     assert (response.status_code, response.error_kind, response.content) == (599, "connect", b"")
     assert response.error.startswith("HTTP 599: ")
     assert response.traceback is None
+    assert response.url == response.orig_url and response.time > 0
 
 
 @pytest.mark.behaviour("F41")
@@ -271,6 +274,7 @@ def test_name_that_does_not_exist(get):
     assert "resolve" in response.error
 
 
+@pytest.mark.behaviour("F41")
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"], ids=["nothing", "a part"])
 def test_total_timeout(serve, get, sent):
     def respond(seen, connection):
@@ -550,3 +554,16 @@ def test_a_body_of_several_gzip_members_is_one(serve, get, reply):
     packed = b"".join(gzip.compress(bytes([65 + n]) * 40_000) for n in range(20)) + b"padding"
     content = get(serve(reply(packed, "200 OK", "Content-Encoding: gzip")).url).content
     assert content == b"".join(bytes([65 + n]) * 40_000 for n in range(20))
+
+
+@pytest.mark.behaviour("F4", "F40")
+def test_a_mistake_of_ours_is_a_page_with_its_traceback(get, monkeypatch):
+    def broken(self, check=None):
+        raise ZeroDivisionError("of all things")
+
+    monkeypatch.setattr(Chain, "run", broken)
+    response = get("http://a.test/x", save={"kept": 1})
+    assert (response.status_code, response.error_kind, response.content) == (599, "internal", b"")
+    assert response.error == "HTTP 599: ZeroDivisionError: of all things"
+    assert "in broken" in response.traceback and response.traceback.rstrip().endswith("of all things")
+    assert (response.url, response.orig_url, response.save) == ("http://a.test/x", "http://a.test/x", {"kept": 1})

@@ -50,6 +50,7 @@ def test_off_switch(site, get):
     assert response.redirects == []
 
 
+@pytest.mark.behaviour("F20")
 def test_limit(site, get):
     five = f"{site.url}/301/302/303/307/308/end"
     assert get(five).status_code == 200
@@ -95,7 +96,7 @@ def test_refused_addresses_are_refused_on_every_hop(serve, get, reply):
     assert response.url == "http://169.254.77.77/"
 
 
-@pytest.mark.behaviour("X-K9")
+@pytest.mark.behaviour("X-K9", "F19")
 def test_cookies_on_the_way(site, get):
     response = get(f"{site.url}/302/303/end", cookies={"mine": "1"}, headers={"cookie": 'a="b c"; mine=0'})
     sent = [seen.headers["cookie"] for seen in site.seen]

@@ -13,6 +13,7 @@ def request(fetch=None, defaults=None, **task):
     return build(Dispatch(fetch=fetch or {}, **task), defaults or Defaults())
 
 
+@pytest.mark.behaviour("F15")
 def test_defaults():
     made = request()
     assert (made.method, made.timeout, made.connect_timeout, made.max_redirects) == ("GET", 120.0, 20.0, 5)
@@ -33,6 +34,7 @@ def test_user_agent(header):
     assert request(None, Defaults(user_agent="c")).headers["User-Agent"] == "c"
 
 
+@pytest.mark.behaviour("F15")
 def test_gzip_switch():
     assert request({"use_gzip": False}).headers["Accept-Encoding"] == "identity"
     assert request({"headers": {"accept-encoding": "br"}}).headers["Accept-Encoding"] == "br"
@@ -122,3 +124,9 @@ def test_refusals(fetch, sentence):
         request(fetch)
     assert sentence in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.behaviour("F16")
+def test_names_of_headers_are_canonical():
+    headers = request({"headers": {"x-a": "1", "CONTENT-type": "text/x", "X-UA-Compatible": "e"}}).headers
+    assert headers.items() >= {"X-A": "1", "Content-Type": "text/x", "X-Ua-Compatible": "e"}.items()

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from pyspider_lite.fetcher import robots
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
 from pyspider_lite.fetcher.request import Defaults
@@ -59,6 +60,7 @@ def test_only_when_asked_for(site, get):
     assert asked(site) == 0
 
 
+@pytest.mark.behaviour("F30")
 def test_redirect_targets_are_checked(site, get):
     response = get(site.url + "/to-private", robots_txt=True)
     assert (response.status_code, response.error_kind, len(response.redirects)) == (403, "robots", 1)
@@ -82,6 +84,7 @@ def test_broken_robots_txt_allows(serve, get, reply):
     assert get(serve(respond).url + "/private", robots_txt=True).content == b"page"
 
 
+@pytest.mark.behaviour("F30")
 def test_one_request_for_many_tasks(site):
     async def run():
         with closing(Fetch(HttpEngine(EngineOptions()), Defaults())) as fetch:
@@ -105,3 +108,20 @@ def test_the_fetchs_own_timeout_holds_while_robots_txt_is_slow(serve, get):
     response = get(server.url, robots_txt=True, timeout=0.3)
     assert response.error_kind == "timeout"
     assert response.time < 3
+
+
+@pytest.mark.behaviour("X-F2")
+def test_the_rules_of_many_sites_are_bounded(serve, reply, monkeypatch):
+    monkeypatch.setattr(robots, "_MAX_ORIGINS", 2)
+    sites = [serve(reply(b"")) for _ in range(3)]
+
+    async def run():
+        with closing(Fetch(HttpEngine(EngineOptions()), Defaults())) as fetch:
+            for site in (sites[0], sites[1], sites[0], sites[2], sites[0], sites[1]):
+                task = Dispatch(taskid="t", project="p", url=f"{site.url}/x", fetch={"robots_txt": True})
+                assert (await fetch(task)).status_code == 200
+            assert len(fetch._robots._known) == 2
+
+    asyncio.run(run())
+    # the one that nobody asked about for longest went
+    assert [asked(site) for site in sites] == [1, 2, 1]

@@ -75,7 +75,7 @@ def test_what_is_no_text_is_a_mistake_of_the_script() -> None:
     assert len(outcome.follows) == 1
 
 
-@pytest.mark.behaviour("H45", "H57")
+@pytest.mark.behaviour("H45")
 @pytest.mark.parametrize("link", ["http://site.test/", ["http://site.test/"], "curl http://site.test/"])
 def test_a_wrong_keyword_is_refused_at_the_line_of_the_call(link: Any) -> None:
     with pytest.raises(TypeError, match=r"unexpected keyword argument: ages .did you mean age"):

@@ -76,7 +76,6 @@ def test_queues_of_other_names_are_apart(open_queue: Open) -> None:
     assert bodies(open_queue("one")) == [b"1"]
 
 
-@pytest.mark.behaviour("X-Q1", "Q7")
 def test_limit_is_kept(open_queue: Open) -> None:
     queue = open_queue()
     for n in range(5):
@@ -126,7 +125,7 @@ def test_get_returns_as_soon_as_a_message_comes(open_queue: Open) -> None:
     assert got == [b"now"]
 
 
-@pytest.mark.behaviour("X-Q2")
+@pytest.mark.behaviour("X-Q2", "X-Q1", "Q7")
 def test_a_full_queue_refuses_after_the_timeout(open_queue: Open) -> None:
     queue = open_queue(maxsize=2)
     queue.put(b"1", 1)
@@ -149,6 +148,7 @@ def test_put_goes_on_as_soon_as_there_is_room(open_queue: Open) -> None:
     assert bodies(queue, 1, 5) == [b"2"]
 
 
+@pytest.mark.behaviour("Q7")
 def test_maxsize_0_counts_no_messages(open_queue: Open) -> None:
     queue = open_queue(maxsize=0)
     for _ in range(300):
@@ -249,3 +249,14 @@ def test_many_producers_and_consumers_each_message_once(open_queue: Open) -> Non
         for number in range(producers):
             own = [body for body in mine if body.startswith(b"%d:" % number)]
             assert own == sorted(own)
+
+
+@pytest.mark.behaviour("X-Q2")
+def test_who_does_not_wait_is_refused_at_once(open_queue: Open) -> None:
+    queue = open_queue(maxsize=1)
+    queue.put(b"1", 0)
+    start = time.monotonic()
+    with pytest.raises(QueueFull):
+        queue.put(b"2", 0)
+    assert time.monotonic() - start < 1
+    assert bodies(queue) == [b"1"]

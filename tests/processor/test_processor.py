@@ -50,7 +50,7 @@ OK = script("""
 """)
 
 
-@pytest.mark.behaviour("P20")
+@pytest.mark.behaviour("P20", "P24")
 def test_a_callback_that_works(rig):
     page = rig.page(OK, track={"save": {"n": 4}}, response={"retry_after": 7.0})
     report = rig.run(page)
@@ -130,7 +130,7 @@ def test_a_child_that_somebody_kills_costs_its_page_nothing(rig, tmp_path):
     assert marker.read_text() == "xx"
 
 
-@pytest.mark.behaviour("P21")
+@pytest.mark.behaviour("P21", "X-P6")
 @pytest.mark.parametrize(
     ("source", "callback", "exception", "log"),
     [
@@ -153,7 +153,6 @@ def test_a_failure_is_a_report(rig, source, callback, exception, log):
     assert report.track["fetch"]["headers"]["X-Other"] == "o"
 
 
-@pytest.mark.behaviour("P24")
 def test_a_script_written_for_pyspider(rig):
     rig.projects.save("shared", "GREETING = 'hello'\n")
     source = OK.replace("pyspider_lite.handler", "pyspider.libs.base_handler") + (
@@ -206,6 +205,7 @@ LOOPS = script("""
 """)
 
 
+@pytest.mark.behaviour("H25", "X-P5")
 @pytest.mark.parametrize("callback", ["cb", "gen", "regex"])
 def test_the_soft_limit_is_an_exception_in_the_callback(fresh_rig, callback):
     fresh_rig.start(process_time_limit=0.5)
@@ -214,11 +214,13 @@ def test_the_soft_limit_is_an_exception_in_the_callback(fresh_rig, callback):
     assert 'File "<p>"' in process(report)["logs"]
 
 
+@pytest.mark.behaviour("H25")
 def test_the_soft_limit_can_be_caught_and_the_task_may_set_it(rig):
     report = rig.run(rig.page(LOOPS, "caught", process={"process_time_limit": 0.4}))
     assert report.items[0].result == '{"late":"process timeout"}'
 
 
+@pytest.mark.behaviour("H25", "X-P5")
 @pytest.mark.parametrize("callback", ["deaf", "stubborn"])
 def test_the_hard_limit_kills(fresh_rig, callback):
     fresh_rig.start(process_time_limit=0.5, hard_after=0.5)
@@ -457,7 +459,7 @@ def test_drain_has_an_end(fresh_rig):
     assert not fresh_rig.reports() and page.task.key in [run for item in fresh_rig.said(Release) for run in item.runs]
 
 
-@pytest.mark.behaviour("X-M5")
+@pytest.mark.behaviour("X-M5", "P32")
 def test_results_wait_when_the_result_queue_is_full(fresh_rig):
     fresh_rig.start(results_size=1)
     pages = [fresh_rig.page(OK) for _ in range(12)]

@@ -70,7 +70,7 @@ def test_a_base_of_the_script_is_no_project(store):
         store.loader.get("nobody")
 
 
-@pytest.mark.behaviour("H10", "H12", "P14")
+@pytest.mark.behaviour("H10", "H12", "P14", "H1")
 def test_what_module_and_handler_know(store):
     script = HEAD + "class Handler(BaseHandler):\n    def __init__(self):\n        self.seen = self.project_name\n"
     loaded = store.load(script)

@@ -156,7 +156,7 @@ def test_a_job_enters_a_page_again_that_waits_for_a_retry(crawl: Crawl) -> None:
 # --- retries ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("S42")
+@pytest.mark.behaviour("S42", "X-S4")
 @pytest.mark.parametrize("age", [None, -1, 0, 5])
 def test_delays_are_those_of_the_handler_whatever_the_age(crawl: Crawl, age: int | None) -> None:
     crawl.info["p"] = {"retry_delay": {"0": 10, "": 100}}

@@ -274,3 +274,17 @@ def test_a_row_that_is_gone_or_cannot_be_read_is_left_out_once(
     assert [(task.taskid, task.fetch) for task in played.tasks() if task.taskid != "odd"] == [("even", {})]
     said = [record.getMessage() for record in caplog.records if "odd" in record.getMessage()]
     assert len(said) <= 1, said
+
+
+@pytest.mark.behaviour("X-S17")
+def test_tasks_are_not_counted_while_a_crawl_goes_on(crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept in the transactions is compared with the rows at the end, as in all these tests."""
+    crawl.project()
+    with monkeypatch.context() as patch:
+        patch.setattr(crawl.taskdb, "status_count", None)
+        crawl.start()
+        crawl.pages = {"on_start": links("a", "b"), "http://x/a": fails}
+        crawl.crawl(5)
+        crawl.change("p", comments="edited")
+        crawl.crawl(1)
+    assert crawl.taskdb.status_count("p") == {TaskStatus.ACTIVE: 1, TaskStatus.SUCCESS: 2}

@@ -327,3 +327,11 @@ def test_a_stall_costs_a_job_its_older_ticks() -> None:
 def test_a_cap_holds_for_the_delays_that_a_handler_leaves_out() -> None:
     assert rules.capped({"0": 0}, 2.0) == {"0": 0, "": 2.0}
     assert max(rules.capped({}, 2.0).values()) == 2.0
+
+
+@pytest.mark.behaviour("S3", "H50")
+def test_every_key_of_a_schedule_is_read() -> None:
+    raw = {"priority": 2, "retries": 5, "exetime": 9.5, "age": 60, "itag": "v1", "force_update": True}
+    raw |= {"auto_recrawl": True, "cancel": True, "retried": 1}
+    assert rules.read_schedule(raw) == rules.Schedule(2, 5, 9.5, 60, "v1", True, True, True, 1)
+    assert rules.read_schedule({}) == rules.Schedule(0, 3, 0.0, None, None, False, False, False, 0)

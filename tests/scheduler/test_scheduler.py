@@ -708,6 +708,7 @@ def test_an_answer_of_the_script_before_does_not_count(crawl: Crawl) -> None:
     assert task.fetch == {}
 
 
+@pytest.mark.behaviour("X-P9")
 def test_deleted_and_made_again_under_the_same_name(crawl: Crawl) -> None:
     """Another generation: what belongs to the old project touches nothing of the new one."""
     task = one_task(crawl)
@@ -789,7 +790,7 @@ def test_cron_ticks_that_nobody_takes_are_bounded(crawl: Crawl) -> None:
     assert len(crawl.taskdb.controls(0, 1_000)) == 10
 
 
-@pytest.mark.behaviour("X-P7")
+@pytest.mark.behaviour("X-P7", "H61")
 def test_messages_between_projects(crawl: Crawl) -> None:
     """H61."""
     crawl.project("a")
@@ -809,7 +810,7 @@ def test_messages_between_projects(crawl: Crawl) -> None:
     assert crawl.taskdb.controls(0, 10) == []
 
 
-@pytest.mark.behaviour("X-S8")
+@pytest.mark.behaviour("X-S8", "S12")
 def test_control_work_that_is_lost_is_given_out_again(crawl: Crawl) -> None:
     crawl.project()
     crawl.start()
@@ -880,7 +881,7 @@ def faulty(tmp_path: Path) -> Iterator[Crawl]:
     crawl.close()
 
 
-@pytest.mark.behaviour("X-S3", "X-S5")
+@pytest.mark.behaviour("X-S3", "X-S5", "P30")
 def test_a_commit_that_fails_is_done_again_as_a_whole(faulty: Crawl) -> None:
     task = one_task(faulty)
     faulty.wrapped.failing = {"commit": 3}
