@@ -205,7 +205,7 @@ def test_a_command_as_browsers_copy_it() -> None:
     )
     assert curl_to_arguments(command) == {
         "urls": ["http://h/x?a=1"],
-        "headers": {"Accept": "*/*", "Cookie": "k=v"},
+        "headers": {"Accept": "*/*", "Cookie": "k=v", "Content-Type": "application/x-www-form-urlencoded"},
         "data": "it's\n中",
         "method": "PUT",
         "use_gzip": True,

@@ -30,25 +30,29 @@ def result_command() -> None:
 @click.pass_context
 def show(ctx: click.Context, project: str, limit: int) -> None:
     """Print the newest results of PROJECT, one JSON object a line."""
-    _export(ctx, project, "jsonl", None, limit)
+    _export(ctx, project, "jsonl", None, 0, limit)
 
 
 @result_command.command()
 @click.argument("project")
-@click.option("--format", "form", type=click.Choice(["jsonl", "json", "csv"]), default="jsonl", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "json", "csv", "txt"]), default="jsonl", show_default=True
+)
 @click.option("--output", metavar="FILE", help="Write to FILE, which appears when it is complete; not given: print.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the newest.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many; not given: all.")
 @click.pass_context
-def export(ctx: click.Context, project: str, form: str, output: str | None) -> None:
-    """Write all results of PROJECT: JSON lines, one JSON array, or CSV."""
-    _export(ctx, project, form, output, None)
+def export(ctx: click.Context, project: str, form: str, output: str | None, offset: int, limit: int | None) -> None:
+    """Write all results of PROJECT: JSON lines, one JSON array, CSV, or URL and JSON in lines of text."""
+    _export(ctx, project, form, output, offset, limit)
 
 
-def _export(ctx: click.Context, project: str, form: str, output: str | None, limit: int | None) -> None:
+def _export(ctx: click.Context, project: str, form: str, output: str | None, offset: int, limit: int | None) -> None:
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_resultdb(settings) as resultdb:
         if project not in resultdb.projects():
             raise ConfigError(f"there are no results of a project {project}")
-        rows = resultdb.select(project, limit=limit)
+        rows = resultdb.select(project, offset=offset, limit=limit)
         if output is None:
             _FORMATS[form](rows, sys.stdout)
             return
@@ -67,6 +71,10 @@ def _json_array(rows: Iterable[ResultRow], stream: TextIO) -> None:
     for index, row in enumerate(rows):
         stream.write((", \n" if index else "") + _as_json(row))
     stream.write("]\n")
+
+
+def _text(rows: Iterable[ResultRow], stream: TextIO) -> None:
+    stream.writelines(f"{row.url}\t{_on_one_line(row.result)}\n" for row in rows)
 
 
 def _csv(rows: Iterator[ResultRow], stream: TextIO) -> None:
@@ -93,10 +101,19 @@ def _cell(value: Any) -> str:
 
 def _as_json(row: ResultRow) -> str:
     """The row as one line of JSON; the stored text goes in as it is."""
-    result = row.result if "\n" not in row.result else json.dumps(json.loads(row.result), ensure_ascii=False)
+    result = _on_one_line(row.result)
     item = f', "item": {json.dumps(row.item, ensure_ascii=False)}' if row.item else ""
     url = json.dumps(row.url, ensure_ascii=False)
     return f'{{"taskid": {json.dumps(row.taskid)}, "url": {url}, "result": {result or "null"}, "updatetime": {row.updatetime}{item}}}'
 
 
-_FORMATS: dict[str, Callable[[Iterator[ResultRow], TextIO], None]] = {"jsonl": _jsonl, "json": _json_array, "csv": _csv}
+def _on_one_line(result: str) -> str:
+    return result if "\n" not in result else json.dumps(json.loads(result), ensure_ascii=False)
+
+
+_FORMATS: dict[str, Callable[[Iterator[ResultRow], TextIO], None]] = {
+    "jsonl": _jsonl,
+    "json": _json_array,
+    "csv": _csv,
+    "txt": _text,
+}

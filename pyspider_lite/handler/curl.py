@@ -198,6 +198,9 @@ class _Reader:
             arguments["files"] = self._form
         if "data" in arguments or "files" in arguments:
             arguments.setdefault("method", "POST")
+        if "data" in arguments and arguments["method"] != "POST":
+            # curl says so with any method; of a POST the fetcher does
+            self.implied.setdefault("Content-Type", "application/x-www-form-urlencoded")
         headers = {**crawl_config.without_header(self.implied, self._headers), **self._headers}
         if headers:
             arguments["headers"] = headers

@@ -103,6 +103,19 @@ def test_as_browsers_copy_them(command: str, arguments: dict[str, Any]) -> None:
         ("-x 10.0.0.1:80 -U u:p@ss", {"proxy": "u:p%40ss@10.0.0.1:80"}),
         ("--proxy socks5://10.0.0.1:80", {"proxy": "socks5://10.0.0.1:80"}),
         ("-d a=1 --data b=2 --data-binary $'c\\n'", {"data": "a=1&b=2&c\n", "method": "POST"}),
+        (
+            "-X PUT -d a=1",
+            {"data": "a=1", "method": "PUT", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+        ),
+        ("-X PATCH -d {} -H 'content-type: x'", {"data": "{}", "method": "PATCH", "headers": {"content-type": "x"}}),
+        (
+            "-X PUT --json {}",
+            {
+                "data": "{}",
+                "method": "PUT",
+                "headers": {"Content-Type": "application/json", "Accept": "application/json"},
+            },
+        ),
         ("--data-raw @not-a-file", {"data": "@not-a-file", "method": "POST"}),
         (
             "--data-urlencode 'q=a b&~中*' --data-urlencode '=x=1' --data-urlencode 'plain text'",
