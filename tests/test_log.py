@@ -33,6 +33,7 @@ def test_a_wrong_format_does_not_lose_the_line():
     assert "'%d pages'" in line("%d pages", "x")
 
 
+@pytest.mark.behaviour("X-X9")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -96,6 +96,7 @@ def test_a_repeated_run_drops_what_its_first_try_had_more(resultdb: ResultDB, ru
         assert stored(resultdb, "a").keys() >= {"x", "z"}
 
 
+@pytest.mark.behaviour("X-P9")
 def test_late_results_of_a_dropped_generation_are_ignored(resultdb: ResultDB) -> None:
     resultdb.store([result("a", only="1"), result("b", only="1", project="other")])
     resultdb.drop(P, "g")

@@ -51,7 +51,7 @@ def test_one_prints_a_line_a_result_and_ends_by_itself(tmp_path):
     assert os.listdir(tmp_path) == ["shop.py"]
 
 
-@pytest.mark.behaviour("C2")
+@pytest.mark.behaviour("C2", "C91")
 def test_all_starts_without_a_command_and_stops_at_sigterm(tmp_path):
     process = start(tmp_path, "--drain-timeout", "8")
     deadline = time.monotonic() + 20

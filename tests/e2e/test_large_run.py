@@ -34,7 +34,6 @@ def numbers(rows: list[tuple[str, Any]]) -> list[int]:
     return sorted(value["number"] for _, value in rows)
 
 
-@pytest.mark.behaviour("X-S10")
 def test_in_one(tmp_path: Path, command: Callable[..., Any]) -> None:
     script = tmp_path / "big.py"
     script.write_text(SCRIPT)

@@ -153,6 +153,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
             daemon.wait()
 
 
+@pytest.mark.behaviour("C92")
 def test_no_server_is_there_at_start_then_the_password_is_wrong(cluster: Cluster) -> None:
     wrong = {
         kind: cluster.database.url(kind).replace(servers.PASSWORD, "s3cret-new")

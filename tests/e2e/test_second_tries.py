@@ -1,8 +1,10 @@
 """on_start and on_finished that fail are tried again, by fetcher and processor as any task is."""
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,17 @@ class Handler(BaseHandler):
 """
 
 
+@pytest.mark.behaviour("X-S10")
 def test_a_second_try_ends_well(tmp_path: Path) -> None:
+    """In `one`, which counted each of them twice in pyspider."""
     (tmp_path / "flaky.py").write_text(SCRIPT)
-    words = [sys.executable, "-m", "pyspider_lite", "one", "flaky.py"]
+    words = [sys.executable, "-m", "pyspider_lite", "--taskdb", "sqlite+taskdb:///tasks.db", "one", "flaky.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["result"] for line in done.stdout.splitlines()] == ["page", "the end"]
     assert done.stderr.count("not yet") == 2
+    with closing(sqlite3.connect(tmp_path / "tasks.db")) as tasks:
+        rows = tasks.execute("select taskid, status, schedule from taskdb_flaky").fetchall()
+    ends = {taskid: (status, json.loads(schedule or "{}").get("retried")) for taskid, status, schedule in rows}
+    assert len(ends) == 3
+    assert ends["on_start"] == ends["on_finished"] == (2, 1)

@@ -172,7 +172,7 @@ def test_takes_only_what_it_has_slots_for(serve):
     assert world.inbound.qsize() == 1
 
 
-@pytest.mark.behaviour("X-F3")
+@pytest.mark.behaviour("X-F3", "X-M5")
 @pytest.mark.parametrize("processors", [1, 2])
 def test_holds_back_while_the_processors_do_not_keep_up(serve, processors):
     """Demand UA30: at most 4 batches a processor, and a few that were on their way."""

@@ -197,3 +197,10 @@ def test_config_by_keywords_or_a_dict_is_the_default_of_its_callback() -> None:
     assert handler.crawl("http://a.test/", callback=handler.both, age=6)["schedule"] == {"age": 6, "priority": 2}
     assert handler.crawl("http://a.test/")["schedule"] == {}
     assert Handler.words(handler) is None
+
+
+@pytest.mark.behaviour("X-K10", "H47")
+@pytest.mark.parametrize("data", ["a=1", b"a=1"])
+def test_files_beside_a_text_are_refused_at_the_call(data: Any) -> None:
+    with pytest.raises(ValueError, match="Data must not be a string"):
+        BaseHandler().crawl("http://a.test/", files={"f": "content"}, data=data)

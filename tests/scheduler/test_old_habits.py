@@ -158,7 +158,7 @@ def test_runs_that_ended_at_the_same_moment_are_shown_and_timed(crawl: Crawl) ->
     assert times == {name: pytest.approx({"fetch_time": 0.1, "process_time": 0.2}) for name in "pq"}
 
 
-@pytest.mark.behaviour("S19", "S41", "S66", "S86")
+@pytest.mark.behaviour("S19", "S41", "S66", "S86", "S17")
 def test_how_many_tasks_there_are_outlives_the_scheduler(crawl: Crawl) -> None:
     """Of the counters, those of an hour and a day begin anew."""
     crawl.project()

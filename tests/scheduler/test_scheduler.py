@@ -492,6 +492,7 @@ def test_no_project_holds_more_than_half_while_another_waits(crawl: Crawl) -> No
     assert len(crawl.scheduler.leases) == 200
 
 
+@pytest.mark.behaviour("X-M5")
 def test_the_budget_is_twice_the_pools(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
