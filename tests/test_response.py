@@ -144,6 +144,32 @@ def test_detection(codec: str, text: str) -> None:
     assert page(text.encode(codec)).text == text
 
 
+@pytest.mark.behaviour("R3")
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        ("cp1252", "Le café est fermé à midi."),
+        (
+            "cp1252",
+            "Élections : résultats définitifs dans le département, près de Besançon, où la participation a été élevée.",
+        ),
+        ("cp1252", "Der Bürgermeister erklärte, dass für die Schüler größere Räume nötig sind."),
+        ("cp1252", "A população não está satisfeita. Amanhã haverá uma reunião em São Paulo."),
+        ("cp1252", "Tämä on ensimmäinen kerta, kun hän lähtee yöllä töihin. Täällä ei ole mitään syötävää."),
+        ("cp1252", "The café “sells” tea for £5 – it’s naïve to expect less."),
+        ("cp1250", "Dzieci są szczęśliwe, że pójdą do szkoły. Źle się czuję, powiedział żołnierz."),
+        ("iso8859_2", "Dzieci są szczęśliwe, że pójdą do szkoły. Źle się czuję, powiedział żołnierz."),
+        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy."),
+        ("cp1250", "Az árvíztűrő tükörfúrógép őrzi a hűvös erdőt."),
+        ("cp1254", "Çocuklar okula gideceği için mutlu. Işık çok güzel, dedi öğretmen."),
+        ("cp1257", "Vaikai džiaugiasi, kad eis į mokyklą. Aš noriu gerti šaltą vandenį."),
+    ],
+)
+def test_letters_tell_latin_encodings_apart(codec: str, text: str) -> None:
+    """None of them is declared; what the letters leave open is windows-1252, as in browsers."""
+    assert page(f"<title>x</title><p>{text}</p>".encode(codec)).doc("p").text() == text
+
+
 def test_a_few_illegal_bytes_do_not_change_the_encoding() -> None:
     assert page("价格很便宜的商品".encode() * 20 + b"\xff").encoding == "utf-8"
 

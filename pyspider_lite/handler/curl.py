@@ -187,6 +187,13 @@ class _Reader:
             scheme, mark, address = arguments["proxy"].rpartition("://")
             user, colon, password = self._proxy_user.partition(":")
             arguments["proxy"] = f"{scheme}{mark}{quote(user, '')}{colon}{quote(password, '')}@{address}"
+        self._add_body(arguments)
+        headers = {**crawl_config.without_header(self.implied, self._headers), **self._headers}
+        if headers:
+            arguments["headers"] = headers
+        return arguments
+
+    def _add_body(self, arguments: dict[str, Any]) -> None:
         if self._json:
             self._data.append(self._json)
             self.implied |= dict.fromkeys(("Content-Type", "Accept"), "application/json")
@@ -201,10 +208,6 @@ class _Reader:
         if "data" in arguments and arguments["method"] != "POST":
             # curl says so with any method; of a POST the fetcher does
             self.implied.setdefault("Content-Type", "application/x-www-form-urlencoded")
-        headers = {**crawl_config.without_header(self.implied, self._headers), **self._headers}
-        if headers:
-            arguments["headers"] = headers
-        return arguments
 
     def _into_query(self) -> None:
         query = "&".join(self._data)
