@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 DATA = Path(__file__).parent.parent / "data/oracle/scripts"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())["projects"]
+EXPECTED |= json.loads((DATA / "expected_more.json").read_text())["projects"]
 #: the address in the data
 THERE = "127.0.0.1:18080"
 
@@ -135,7 +136,12 @@ def left_behind(make_suite_for_module: Callable[..., Any], site: Any) -> dict[st
 
 
 def over(taskdb: Any, name: str, runs: int) -> bool:
-    """Whether on_finished was called for the last run."""
+    """Whether on_finished was called for the last run; of what never ends, whether all that can be done now is done."""
+    if name == "shop":
+        with contextlib.suppress(DatabaseError):
+            wanted = Counter(task["status"] for task in EXPECTED[name]["runs"][0]["tasks"])
+            return {TaskStatus(number).name: count for number, count in taskdb.status_count(name).items()} == wanted
+        return False
     with contextlib.suppress(DatabaseError):
         rows = {row.taskid: row for row in taskdb.get(name, ["on_start", "on_finished"])}
         if len(rows) == 2 and rows["on_finished"].status == TaskStatus.SUCCESS:
