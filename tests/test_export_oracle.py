@@ -1,4 +1,6 @@
-"""`result export` against the files that pyspider's web UI gave for the same database: data/oracle/export/."""
+"""`result export` against the files that pyspider's web UI gave for the same database: data/oracle/export/.
+
+Its answers for one task and for the counters are another page's, and come with that (behaviour W4, W13)."""
 
 import json
 import shutil

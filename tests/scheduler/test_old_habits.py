@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +28,17 @@ class _Process:
         self.inbox: Inbox | None = inbox
 
     def stop(self) -> None: ...
+
+
+def asked(crawl: Crawl, question: Callable[[Remote], Any]) -> Any:
+    """What the scheduler's port answers, while the test turns the loop."""
+    inbox = Inbox()
+    remote = Remote(_Process(inbox), lambda: crawl.taskdb, deadline=10.0)
+    with ThreadPoolExecutor(1) as asker:
+        answer = asker.submit(question, remote)
+        while not answer.done():
+            crawl.step(after=0.0, commands=inbox.collect(0.05).commands)
+    return answer.result()
 
 
 @pytest.fixture
@@ -112,10 +123,11 @@ def test_changes_are_seen_within_a_second(crawl: Crawl) -> None:
     assert [task.project for task in crawl.controls() if task.taskid == "_on_get_info"] == ["q"]
 
 
-@pytest.mark.behaviour("S33", "S55", "S60", "S61")
+@pytest.mark.behaviour("S33", "S55", "S60", "S92")
 def test_control_work_needs_no_token_and_no_pause_stops_it(crawl: Crawl) -> None:
     crawl.info["p"] = {"cron": [5]}
     crawl.pages = {"_on_cronjob": links("found")}
+    crawl.now = 6e9 + 0.5  # the first tick comes after the pause began
     crawl.project(rate=0)
     crawl.start()
     crawl.crawl(1)
@@ -129,6 +141,7 @@ def test_control_work_needs_no_token_and_no_pause_stops_it(crawl: Crawl) -> None
     (run,) = crawl.tasks()
     crawl.step(done(run, messages=[Message("p", 1, "data:,m")]))
     crawl.crawl(10)
+    assert asked(crawl, lambda remote: remote.get_projects_pause_status()) == {"p": True, "sender": False}
     assert set(crawl.callbacks()) >= {"_on_get_info", "on_start", "_on_cronjob", "_on_message"}
     # what they found waits for the pause to end
     assert crawl.task("found").status == TaskStatus.ACTIVE
@@ -139,18 +152,12 @@ def test_control_work_needs_no_token_and_no_pause_stops_it(crawl: Crawl) -> None
 
 @pytest.mark.behaviour("S45", "S91", "X-S20")
 def test_runs_that_ended_at_the_same_moment_are_shown_and_timed(crawl: Crawl) -> None:
-    inbox = Inbox()
-    remote = Remote(_Process(inbox), lambda: crawl.taskdb, deadline=10.0)
     crawl.project("p")
     crawl.project("q")
     crawl.ready("p", "q")
     crawl.submit(*[new(str(number), project) for number in range(3) for project in "pq"])
     crawl.step(*map(done, crawl.tasks()))
-    with ThreadPoolExecutor(1) as asker:
-        asked = asker.submit(lambda: (remote.get_active_tasks(), remote.counter("5m_time", "avg")))
-        while not asked.done():
-            crawl.step(after=0.0, commands=inbox.collect(0.05).commands)
-    runs, times = asked.result()
+    runs, times = asked(crawl, lambda remote: (remote.get_active_tasks(), remote.counter("5m_time", "avg")))
     assert {(task["project"], task["taskid"]) for _, task in runs} == {
         (name, str(n)) for n in range(3) for name in "pq"
     }
@@ -168,14 +175,8 @@ def test_how_many_tasks_there_are_outlives_the_scheduler(crawl: Crawl) -> None:
     )
     crawl.step(*[fails(task) if task.taskid == "badly" else done(task) for task in crawl.tasks()])
 
-    def counted() -> tuple[Any, int]:
-        inbox = Inbox()
-        remote = Remote(_Process(inbox), lambda: crawl.taskdb, deadline=10.0)
-        with ThreadPoolExecutor(1) as asker:
-            asked = asker.submit(lambda: (remote.counter("all", "sum"), remote.size()))
-            while not asked.done():
-                crawl.step(after=0.0, commands=inbox.collect(0.05).commands)
-        return asked.result()
+    def counted() -> Any:
+        return asked(crawl, lambda remote: (remote.counter("all", "sum"), remote.size()))
 
     assert counted() == ({"p": {"pending": 1, "success": 1, "failed": 1}}, 1)
     crawl.lead()
