@@ -44,9 +44,9 @@ def without_header(headers: Mapping[str, Any], names: Iterable[str]) -> dict[str
     return {name: value for name, value in headers.items() if str(name).lower() not in lower}
 
 
-def join_schedule(schedule: Mapping[str, Any], crawl_config: Mapping[str, Any]) -> dict[str, Any]:
-    """task.schedule with the options of crawl_config, when ``crawl()`` is called (H59)."""
-    return merge(schedule, _chosen(crawl_config, SCHEDULE))
+def schedule_defaults(crawl_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of crawl_config for task.schedule; they are merged into it when ``crawl()`` is called (H59)."""
+    return _chosen(crawl_config, SCHEDULE)
 
 
 def join_fetch(fetch: dict[str, Any], crawl_config: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,8 +71,8 @@ def test_the_process_part(own: dict[str, Any], config: dict[str, Any], joined: d
 
 def test_the_schedule_part() -> None:
     """H50, H59."""
-    joined = crawl_config.join_schedule({"age": 1}, {"age": 2, "priority": 3, "itag": "v", "timeout": 9})
-    assert joined == {"age": 1, "priority": 3, "itag": "v"}
+    defaults = crawl_config.schedule_defaults({"age": 2, "priority": 3, "itag": "v", "timeout": 9})
+    assert crawl_config.merge({"age": 1}, defaults) == {"age": 1, "priority": 3, "itag": "v"}
 
 
 def test_what_is_shared_stays_as_it_is() -> None:

@@ -15,6 +15,7 @@ from pyspider_lite import codec, crawl_config, cron
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler import crawl, curl, decorators
 from pyspider_lite.handler import run as running
+from pyspider_lite.handler.crawl import Call
 from pyspider_lite.handler.decorators import not_send_status
 from pyspider_lite.handler.run import KeyedItem, Outcome
 from pyspider_lite.handler.url import BadUrl, request_id
@@ -62,11 +63,10 @@ class BaseHandler:
         if not isinstance(url, Iterable):
             self.logger.debug("crawl(%r): not a URL, ignored", url)
             return None
-        options = crawl_config.merge(options, getattr(self._callback(options), "_config", {}))
-        crawl.prepare(options)
+        call = self._call(options)
         if isinstance(url, str):
-            return self._crawl(url, options)
-        tasks = (self._crawl(each, options) for each in url if each is not None)
+            return self._enter(url, call)
+        tasks = (self._enter(each, call) for each in url if each is not None)
         return [task for task in tasks if task is not None]
 
     def item(self, key: str, value: Any) -> KeyedItem:
@@ -218,23 +218,38 @@ class BaseHandler:
             raise NotImplementedError(f"self.{name}() not implemented!")
         return getattr(self, name)
 
-    def _crawl(self, url: Any, options: dict[str, Any]) -> dict[str, Any] | None:
-        """Enter one URL with prepared options; None if it is none."""
+    def _call(self, options: dict[str, Any]) -> Call:
+        """The call of ``crawl`` with the options of ``@config``. One with a callback and nothing else, as most are, is made once in a
+        run."""
+        defaults = crawl_config.schedule_defaults(self.crawl_config)
+        callback = options.get("callback")
+        mine = len(options) == 1 and getattr(callback, "__self__", None) is self
+        function = callback.__func__ if mine and callback is not None else None
+        known = self._run.calls.get(function) if self._run is not None else None
+        if known is not None and known.defaults == defaults:
+            return known
+        merged = crawl_config.merge(options, getattr(self._callback(options), "_config", {}))
+        call = Call(merged, defaults)
+        if self._run is not None and function is not None:
+            self._run.calls[function] = call
+        return call
+
+    def _enter(self, url: Any, call: Call) -> dict[str, Any] | None:
+        """Enter one URL of the call; None if it is none."""
         try:
-            task = crawl.make_task(self.project_name, url, options)
+            task = call.task(self.project_name, url)
         except BadUrl as error:
             self.logger.warning("crawl(%.200r): dropped: %s", url, error)
             if self._run is not None:
                 self._run.drop("bad-url")
             return None
-        task["schedule"] = crawl_config.join_schedule(task["schedule"], self.crawl_config)
-        crawl.check_schedule(task["schedule"])
         # before the debugger joins crawl_config, so that an id there is the id of the task when it runs
-        task["taskid"] = str(options.get("taskid") or self.get_taskid(task))
+        task["taskid"] = str(call.options.get("taskid") or self.get_taskid(task))
         if self.is_debugger():
             task["fetch"] = crawl_config.join_fetch(task["fetch"], self.crawl_config)
             task["process"] = crawl_config.join_process(task["process"], self.crawl_config)
-        submission = crawl.submission(task)
+        unchanged = type(self).get_taskid is BaseHandler.get_taskid and not self.is_debugger()
+        submission = call.submission(task) if unchanged else crawl.submission(task)
         if self._run is not None:
             remark = self._run.follow(submission)
             if remark:

@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from pyspider_lite import codec, crawl_config
@@ -36,17 +37,50 @@ def prepare(options: dict[str, Any]) -> None:
         raise TypeError(f"crawl(): headers must be a dict, not {type(headers).__name__}")
 
 
-def make_task(project: str, url: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The task without its id, of prepared options. TypeError names an option that does not exist (H45), BadUrl a bad URL."""
-    groups: dict[str, dict[str, Any]] = {"schedule": {}, "fetch": {}, "process": {}}
-    for key, value in options.items():
-        if key in CONSUMED:
-            continue
-        group = _GROUPS.get(key)
-        if group is None:
-            raise TypeError(f"crawl() got unexpected keyword argument: {key}{_did_you_mean(key)}")
-        groups[group][key] = value
-    return {**groups, "project": project, "url": urls.build_url(url, options.get("params"))}
+class Call:
+    """One call of ``self.crawl``: its options, joined and prepared, and what the tasks of all its URLs have in common."""
+
+    def __init__(self, options: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+        """``options`` are merged with those of ``@config``; files and iterators in them are read here, once. ``defaults``:
+        the schedule part of the project's crawl_config."""
+        prepare(options)
+        self.options = options
+        self.defaults = defaults
+        self._sent: dict[str, Any] | None = None
+
+    def task(self, project: str, url: Any) -> dict[str, Any]:
+        """The task without its id. TypeError names an option that does not exist (H45) or its wrong value, BadUrl a bad URL."""
+        schedule, fetch, process = self._groups
+        address = urls.build_url(url, self.options.get("params"))
+        return {
+            "schedule": schedule.copy(),
+            "fetch": fetch.copy(),
+            "process": process.copy(),
+            "project": project,
+            "url": address,
+        }
+
+    def submission(self, task: dict[str, Any]) -> NewTask:
+        """A task of this call that nobody changed, as `submission` gives it: what all tasks share is looked at once."""
+        if self._sent is None or "taskid" in self.options:
+            sent = submission(task)
+            self._sent = {"schedule": sent.schedule, "fetch": sent.fetch, "process": sent.process}
+            return sent
+        return NewTask(taskid=task["taskid"], project=task["project"], url=task["url"], **self._sent)
+
+    @cached_property
+    def _groups(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        groups: dict[str, dict[str, Any]] = {"schedule": {}, "fetch": {}, "process": {}}
+        for key, value in self.options.items():
+            if key in CONSUMED:
+                continue
+            group = _GROUPS.get(key)
+            if group is None:
+                raise TypeError(f"crawl() got unexpected keyword argument: {key}{_did_you_mean(key)}")
+            groups[group][key] = value
+        schedule = crawl_config.merge(groups["schedule"], self.defaults)
+        check_schedule(schedule)
+        return schedule, groups["fetch"], groups["process"]
 
 
 #: tasks that show control work (behaviour W5, S50)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from pyspider_lite import codec
 from pyspider_lite.errors import UnstorableValue
+from pyspider_lite.handler.crawl import Call
 from pyspider_lite.models import Item, Message, NewTask
 
 _OUR_FOLDER = str(Path(__file__).parent.parent)
@@ -62,6 +63,8 @@ class Run:
 
     def __init__(self) -> None:
         self.outcome = Outcome()
+        #: the calls of ``self.crawl`` that had a callback and nothing else, by the callback
+        self.calls: dict[Any, Call] = {}
         self._follows: dict[str, NewTask] = {}
         self._items: dict[str, Item] = {}
         #: how many items an id was given to that the script did not choose
