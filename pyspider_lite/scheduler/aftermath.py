@@ -13,7 +13,7 @@ from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.control_work import ControlWork
 from pyspider_lite.scheduler.drops import Drop
 from pyspider_lite.scheduler.known import KnownKeys
-from pyspider_lite.scheduler.plan import Plan, ProjectPlan
+from pyspider_lite.scheduler.plan import Dropped, Plan, ProjectPlan
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 logger = logging.getLogger("scheduler")
@@ -117,17 +117,23 @@ class Aftermath:
             _say(project.name, planned)
 
     def _count_dropped(self, plan: Plan, now: float) -> None:
-        reasons: Counter[tuple[str, str]] = Counter()
+        reasons = Counter((task.project, "seen") for task in plan.seen)
         for dropped in plan.dropped:
             reasons[dropped.project, dropped.reason.partition(":")[0]] += 1
             project = self._projects.get(dropped.project)
             if project is not None:
                 project.drops.add(Drop(now, dropped.taskid, dropped.url, dropped.reason, dropped.until))
-            word = "overflow task" if dropped.reason == "overflow" else "ignore newtask"
-            logger.debug("%s %s:%s %s: %s", word, dropped.project, dropped.taskid, dropped.url, dropped.reason)
         for (name, reason), count in reasons.items():
+            project = self._projects.get(name)
+            if project is not None and reason == "seen":
+                project.drops.add_seen(now, [task for task in plan.seen if task.project == name])
             # an unknown name must not become a counter of its own
-            self._counters.event(now, name if name in self._projects else "", f"dropped-{reason}", count)
+            self._counters.event(now, name if project is not None else "", f"dropped-{reason}", count)
+        if logger.isEnabledFor(logging.DEBUG):
+            seen = [Dropped(task.project, task.taskid, task.url, "seen") for task in plan.seen]
+            for one in [*plan.dropped, *seen]:
+                word = "overflow task" if one.reason == "overflow" else "ignore newtask"
+                logger.debug("%s %s:%s %s: %s", word, one.project, one.taskid, one.url, one.reason)
 
     def _count_links(self, report: Report, now: float) -> None:
         """Links that the callback dropped itself: bad-url, duplicate, same-taskid."""

@@ -2,8 +2,9 @@
 or not at all (design, section 4, "one commit"). Memory changes only after it, by the caller, from the plan returned."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspider_lite.database.base import TaskDB, TaskTx
@@ -14,8 +15,21 @@ from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan
 from pyspider_lite.scheduler.project_state import ProjectRun
 
+#: options of a submission that matter for a task that is stored, and values of them that say nothing
+_MATTERS = ("age", "itag", "force_update", "cancel")
+_NOTHING = (None, False, "")
 #: the retry delays of a task that is given up
 _NEVER_AGAIN = {"": -1.0}
+
+
+class _Sorted(Struct, frozen=True):
+    """Submissions of one report, or those from outside."""
+
+    #: to be decided on with what is stored
+    fresh: list[NewTask]
+    #: stored, and nothing but that matters for them
+    seen: list[NewTask]
+    projects: set[str]
 
 
 class Committer:
@@ -44,42 +58,53 @@ class Committer:
 
     def apply(self, batch: Batch, now: float) -> Plan:
         """The whole batch in one transaction. Raises DatabaseError: then nothing of it is written, do it again."""
-        wanted = self._wanted(batch)
+        links = {id(report): self._sort(report.follows) for report in batch.reports + batch.poisoned}
+        submitted = self._sort(batch.submissions)
+        wanted = self._wanted(batch, [*links.values(), submitted])
         for name in sorted(wanted):
             # a project that was stopped before we began to lead has a table that we have not seen yet
             self._taskdb.open_project(name)
         with self._taskdb.begin(self._epoch) as tx:
             plan = Plan(now, self._in_flight, self._last_due)
             self._read(tx, plan, wanted)
-            self._decide(tx, plan, batch)
+            self._decide(tx, plan, batch, links, submitted)
             self._write(tx, plan, batch, now)
         self._last_due = plan.last_due
         return plan
 
-    def _wanted(self, batch: Batch) -> dict[str, set[str]]:
+    def _sort(self, tasks: Iterable[NewTask]) -> "_Sorted":
+        """Nine of ten links were met before, and are looked at here only."""
+        fresh: list[NewTask] = []
+        seen: list[NewTask] = []
+        projects: set[str] = set()
+        name: str | None = None
+        known: Container[str] = ()
+        generation = ""
+        for task in tasks:
+            if task.project != name:
+                name = task.project
+                projects.add(name)
+                project = self._projects.get(name)
+                known = self._known.known(project.known_as) if project else ()
+                generation = project.head.generation if project else ""
+            plain = not task.schedule or not any(task.schedule.get(key) not in _NOTHING for key in _MATTERS)
+            if plain and task.taskid in known and task.generation in ("", generation):
+                seen.append(task)
+            else:
+                fresh.append(task)
+        return _Sorted(fresh, seen, projects)
+
+    def _wanted(self, batch: Batch, submissions: Iterable["_Sorted"]) -> dict[str, set[str]]:
         """The tasks whose stored state the decisions need, by project."""
         wanted: dict[str, set[str]] = {name: set() for name in batch.ticks}
         for report in batch.reports + batch.poisoned:
             wanted.setdefault(report.project, set()).add(report.taskid)
-            self._want_submissions(wanted, report.follows)
-        self._want_submissions(wanted, batch.submissions)
+        for tasks in submissions:
+            for name in tasks.projects:
+                wanted.setdefault(name, set())
+            for task in tasks.fresh:
+                wanted[task.project].add(task.taskid)
         return {name: ids for name, ids in wanted.items() if name in self._projects}
-
-    def _want_submissions(self, wanted: dict[str, set[str]], tasks: Iterable[NewTask]) -> None:
-        for task in tasks:
-            ids = wanted.setdefault(task.project, set())
-            if not self._is_known(task):
-                ids.add(task.taskid)
-
-    def _is_known(self, task: NewTask) -> bool:
-        """It is stored, and nothing but that matters for it."""
-        project = self._projects.get(task.project)
-        if project is None or task.taskid not in self._known.known(project.known_as):
-            return False
-        schedule = task.schedule
-        return not schedule or not any(
-            schedule.get(name) not in (None, False, "") for name in ("age", "itag", "force_update", "cancel")
-        )
 
     def _read(self, tx: TaskTx, plan: Plan, wanted: dict[str, set[str]]) -> None:
         states = tx.project_states(wanted)
@@ -90,7 +115,7 @@ class Committer:
 
     # --- decide ---------------------------------------------------------------------------------------------------------
 
-    def _decide(self, tx: TaskTx, plan: Plan, batch: Batch) -> None:
+    def _decide(self, tx: TaskTx, plan: Plan, batch: Batch, links: dict[int, "_Sorted"], submitted: "_Sorted") -> None:
         asked = [report.control for report in batch.reports if report.control]
         alive = tx.existing_controls(asked) if asked else set()
         for report in batch.reports:
@@ -99,9 +124,8 @@ class Committer:
             if report.project in plan.projects:
                 plan.end_task(report, _NEVER_AGAIN)
         for report in plan.applied:
-            self._decide_follows(plan, report)
-        for task in batch.submissions:
-            self._decide_submission(plan, task)
+            self._decide_follows(plan, report, links[id(report)])
+        self._decide_submissions(plan, submitted)
         for row in batch.controls:
             plan.controls[row.id] = row
         for name, tick in batch.ticks.items():
@@ -129,16 +153,27 @@ class Committer:
         current = report.control in alive if report.control else state is not None and state.run == report.run
         (plan.applied if current else plan.stale).append(report)
 
-    def _decide_follows(self, plan: Plan, report: Report) -> None:
+    def _decide_follows(self, plan: Plan, report: Report, links: "_Sorted") -> None:
         row = self._control_rows.get(report.control)
         by = control.cron_run(row, self._projects[report.project]) if row is not None else None
-        for task in report.follows:
-            self._decide_submission(plan, task, by if task.project == report.project else None)
+        self._decide_submissions(plan, links, report.project, by)
         for index, sent in enumerate(report.messages):
             target = self._projects.get(sent.project)
             if target is not None:
                 row = control.message(report, index, sent, target)
                 plan.controls[row.id] = row
+
+    def _decide_submissions(
+        self, plan: Plan, tasks: "_Sorted", project: str = "", by: tuple[CronJob, int] | None = None
+    ) -> None:
+        """``by`` the cron job that a run of ``project`` was."""
+        for task in tasks.fresh:
+            self._decide_submission(plan, task, by if task.project == project else None)
+        for task in tasks.seen:
+            if task.taskid in plan.projects[task.project].stored:
+                self._decide_submission(plan, task)
+            else:
+                plan.seen.append(task)
 
     def _decide_submission(self, plan: Plan, task: NewTask, by: tuple[CronJob, int] | None = None) -> None:
         project = plan.projects.get(task.project)
@@ -146,8 +181,6 @@ class Committer:
             plan.drop(task, "unknown-project")
         elif task.generation and task.generation != self._projects[task.project].head.generation:
             plan.drop(task, "old-generation")
-        elif task.taskid not in project.stored and self._is_known(task):
-            plan.drop(task, "seen")
         elif self._overflows(project, task):
             plan.drop(task, "overflow")
         else:

@@ -3,7 +3,12 @@
 Filled after each commit by `aftermath`, read by `remote` for the command `explain`. In memory only, bounded. Pure.
 """
 
+from collections import Counter
+from collections.abc import Sequence
+
 from msgspec import Struct
+
+from pyspider_lite.models import NewTask
 
 #: pages kept of each project
 KEPT = 100
@@ -36,11 +41,22 @@ class Drops:
     def __len__(self) -> int:
         return len(self._drops)
 
-    def add(self, drop: Drop) -> None:
-        """A submission was dropped."""
+    def add_seen(self, now: float, tasks: Sequence[NewTask]) -> None:
+        """All these were met before; in the time of the few that are kept of them."""
+        times = Counter(task.taskid for task in tasks)
+        last: dict[str, str] = {}
+        for task in reversed(tasks):
+            last.setdefault(task.taskid, task.url)
+            if len(last) >= self._limit:
+                break
+        for taskid, url in reversed(last.items()):
+            self.add(Drop(now, taskid, url, "seen"), times[taskid])
+
+    def add(self, drop: Drop, times: int = 1) -> None:
+        """A submission was dropped, so many times."""
         taskid = drop.taskid[:_LONGEST]
         before = self._drops.pop(taskid, None)
-        times = before.times + 1 if before else 1
+        times += before.times if before else 0
         self._drops[taskid] = Drop(drop.time, taskid, drop.url[:_LONGEST], drop.reason, drop.until, times)
         if len(self._drops) > self._limit:
             del self._drops[next(iter(self._drops))]

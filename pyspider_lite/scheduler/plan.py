@@ -105,6 +105,8 @@ class Plan:
         self.applied: list[Report] = []
         self.stale: list[Report] = []
         self.dropped: list[Dropped] = []
+        #: submissions without effect because they were met before: most of all links
+        self.seen: list[NewTask] = []
 
     # --- reports --------------------------------------------------------------------------------------------------------
 
