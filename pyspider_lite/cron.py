@@ -17,6 +17,8 @@ from pyspider_lite.models import CronJob
 
 _FIELDS = "minute hour day-of-month month day-of-week"
 _DAY = 86_400
+#: a tick that runs within so many seconds is on time, however small its grace is
+_PUNCTUAL = 2.0
 #: how far `newest_tick` looks back, in steps: a job of each minute does not make it walk through a year
 _LOOK_BACK = (3_600, _DAY, 32 * _DAY, 367 * _DAY, 9 * 367 * _DAY)
 
@@ -61,6 +63,26 @@ def newest_tick(job: CronJob, after: float, now: float) -> int | None:
         if newest is not None or start <= after:
             return newest
     return None
+
+
+def count(job: CronJob, after: float, until: float, most: int = 100) -> int:
+    """How many ticks are later than ``after`` and not later than ``until``, counted up to ``most``."""
+    counted = 0
+    for tick in _ticks(job, int(after // 1)):
+        if tick > until or counted >= most:
+            break
+        counted += 1
+    return counted
+
+
+def latest(job: CronJob, tick: int) -> float | None:
+    """Until when the job may begin for this tick, by its ``misfire_grace``; None: at any time."""
+    return None if job.misfire_grace is None else tick + max(job.misfire_grace, _PUNCTUAL)
+
+
+def too_late(tick: float, now: float) -> str:
+    """Why a tick does not run whose `latest` has passed."""
+    return f"it is {now - tick:.0f} s late, more than its misfire_grace"
 
 
 def due(jobs: Iterable[CronJob], last: float, now: float) -> list[tuple[int, CronJob]]:

@@ -108,6 +108,8 @@ class ProjectState(Struct, frozen=True, kw_only=True):
     armed: bool = False
     #: cron ticks until then are given out, or need not be, Unix seconds
     last_tick: int = 0
+    #: the jobs of its script, and what became of them
+    jobs: list["JobState"] = []
 
 
 class CronJob(Struct, frozen=True):
@@ -123,6 +125,20 @@ class CronJob(Struct, frozen=True):
     max_instances: int = 10
     #: seconds after which a tick that was missed is not made up for; None: made up for until the next one is due
     misfire_grace: float | None = None
+
+
+class JobState(Struct, frozen=True):
+    """A job as the scheduler knows it, and what became of its ticks (UA20)."""
+
+    job: CronJob
+    #: the tick that ran last (Unix time), 0 if none did; when that ended, and the last line of its exception
+    tick: int = 0
+    ended: float = 0.0
+    error: str = ""
+    #: ticks that did not run: how many, the last of them, and why
+    missed: int = 0
+    missed_tick: int = 0
+    missed_why: str = ""
 
 
 # --- tasks --------------------------------------------------------------------------------------------------------------
@@ -354,7 +370,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"
     no_status: bool = False
     #: seconds before which it should not be tried again
     retry_after: float | None = None
-    #: answer to _on_get_info (behaviour H63)
+    #: answer to _on_get_info (behaviour H63); of a cron job: why it left its tick out
     info: dict[str, Any] | None = None
 
     @property

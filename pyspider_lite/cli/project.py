@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pyspider_lite import bootstrap
-from pyspider_lite.cli import options
+from pyspider_lite.cli import jobs_view, options
 from pyspider_lite.cli.script import read_script
 from pyspider_lite.configuration import parse_rate
 from pyspider_lite.database.base import ProjectDB
@@ -94,6 +94,22 @@ def list_projects(ctx: click.Context, form: str) -> None:
     else:
         for line in _table(rows):
             click.echo(line)
+
+
+@project_command.command()
+@click.argument("name")
+@click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)
+@click.pass_context
+def jobs(ctx: click.Context, name: str, form: str) -> None:
+    """List the @every methods of a project: next run, last run and how it ended, missed ones and why."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        project, states, now = _project(projectdb, name), taskdb.project_states(), taskdb.time()
+    records = jobs_view.as_records(project, states.get(name) or ProjectState(project=name), now)
+    for line in jobs_view.as_lines(records) if form == "text" else map(json.dumps, records):
+        click.echo(line)
+    if not records and form == "text":
+        click.echo(f"no jobs are known of {name}; a scheduler asks its script for them when the project runs")
 
 
 @project_command.command("set")

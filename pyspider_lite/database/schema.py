@@ -63,6 +63,7 @@ PROJECT_STATE = sa.Table(
     ),
     sa.Column("armed", sa.SmallInteger, nullable=False),
     sa.Column("last_tick", sa.BigInteger, nullable=False),
+    sa.Column("jobs", TEXT),
     **_MYSQL,
 )
 DEAD_LETTER = sa.Table(

@@ -18,6 +18,7 @@ from pyspider_lite.errors import DataError, UnstorableValue
 from pyspider_lite.models import (
     Control,
     DeadLetter,
+    JobState,
     NewTask,
     ProjectState,
     TaskEnd,
@@ -61,7 +62,13 @@ def project_state(row: Sequence[Any]) -> ProjectState:
     """A row of `OwnStatements.states`."""
     fields = dict(zip(_STATE_FIELDS, row, strict=True))
     fields["armed"] = bool(fields["armed"])
+    fields["jobs"] = msgspec.convert(from_json(fields["jobs"]), list[JobState]) if fields["jobs"] else []
     return ProjectState(**fields)
+
+
+def _state_row(state: ProjectState) -> dict[str, Any]:
+    jobs = to_json(msgspec.to_builtins(state.jobs)) if state.jobs else None
+    return {name: getattr(state, name) for name in _STATE_FIELDS} | {"armed": int(state.armed), "jobs": jobs}
 
 
 def control(row: Sequence[Any]) -> Control:
@@ -175,8 +182,7 @@ class SqlTaskTx:
 
     def put_project_states(self, rows: Sequence[ProjectState]) -> None:
         ordered = sorted(rows, key=lambda row: row.project)
-        columns = [{name: getattr(row, name) for name in _STATE_FIELDS} | {"armed": int(row.armed)} for row in ordered]
-        self._write(self._own.put_state, columns, "project states")
+        self._write(self._own.put_state, [_state_row(row) for row in ordered], "project states")
 
     def add_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
         self._write(self._own.add_letter, [_letter_row(row) for row in rows], "dead letters")

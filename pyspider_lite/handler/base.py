@@ -5,6 +5,7 @@ works without ``__init__`` having run: scripts define their own and do not call 
 """
 
 import logging
+import time
 from collections.abc import Iterable
 from pprint import pprint
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ class BaseHandler:
 
     #: default options for all tasks of the project
     crawl_config: ClassVar[dict[str, Any]] = {}
-    #: seconds to wait before the n-th retry, ``{0: 30, 1: 3600, "": 86400}``, or one number for all
+    #: seconds to wait before the n-th retry: ``{0: 30, 1: 3600, "": 86400}``, ``[30, 3600, 86400]``, or one number for all
     retry_delay: ClassVar[Any] = {}
 
     #: set by whoever loads the script
@@ -134,7 +135,7 @@ class BaseHandler:
         stop the others."""
         save = response.save if isinstance(response.save, dict) else {}
         tick, named = save.get("tick"), save.get("job")
-        if tick is None:
+        if tick is None or self._came_too_late(save, time.time()):
             return
         failed: list[Exception] = []
         for job in decorators.jobs(type(self)):
@@ -149,6 +150,16 @@ class BaseHandler:
         if failed:
             raise failed[0]
 
+    def _came_too_late(self, save: dict[str, Any], now: float) -> bool:
+        """The tick waited for longer than its job's misfire_grace; the scheduler is told."""
+        if save.get("latest") is None or now <= save["latest"]:
+            return False
+        why = cron.too_late(save["tick"], now)
+        self.logger.warning("%s does not run: %s", save.get("job"), why)
+        if self._run is not None:
+            self._run.outcome.info = {"left_out": why}
+        return True
+
     @not_send_status
     def _on_message(self, response: Response) -> Any:
         project, msg = response.save
@@ -159,7 +170,7 @@ class BaseHandler:
         retry_delay = self.retry_delay
         info = {
             "min_tick": self.min_tick(),
-            "retry_delay": retry_delay if isinstance(retry_delay, dict) else {"": retry_delay},
+            "retry_delay": retry_delay if isinstance(retry_delay, dict | list | tuple) else {"": retry_delay},
             "crawl_config": self.crawl_config,
             "cron": [interval for _, interval in self.cron_jobs()],
             "jobs": [to_builtins(job) for job in decorators.jobs(type(self))],

@@ -37,7 +37,7 @@ class Outcome(Struct, kw_only=True):
     traceback: str | None = None
     #: the first ten characters of the result (behaviour P22)
     results_shown: str | None = None
-    #: the answer of `_on_get_info` (behaviour H63)
+    #: the answer of `_on_get_info` (behaviour H63); of `_on_cronjob`: why it left a tick out
     info: dict[str, Any] | None = None
     #: the callback is marked ``@not_send_status``
     no_status: bool = False

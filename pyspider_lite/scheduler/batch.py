@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pyspider_lite import codec
 from pyspider_lite.models import Control, DeadLetter, NewTask, Report
+from pyspider_lite.scheduler.job_states import Ticks
 from pyspider_lite.scheduler.plan import Plan
 
 
@@ -22,8 +23,8 @@ class Batch:
         #: control rows to be entered besides: info, cron ticks
         self.controls: list[Control] = []
         self.dead_letters: list[DeadLetter] = []
-        #: cron ticks given out, by project
-        self.ticks: dict[str, int] = {}
+        #: cron ticks given out or left out, by project
+        self.ticks: dict[str, Ticks] = {}
         #: called after the commit with the plan: acks, answers
         self.then: list[Callable[[Plan], None]] = []
         #: these reports stand for others that could not be stored

@@ -128,9 +128,9 @@ class Committer:
         self._decide_submissions(plan, submitted)
         for row in batch.controls:
             plan.controls[row.id] = row
-        for name, tick in batch.ticks.items():
+        for name, ticks in batch.ticks.items():
             if name in plan.projects:
-                plan.projects[name].last_tick = tick
+                plan.tick(name, ticks)
         self._decide_finished(plan)
 
     def _decide_report(self, plan: Plan, report: Report, alive: set[str]) -> None:

@@ -3,6 +3,7 @@
 from hashlib import md5
 from typing import Any
 
+from pyspider_lite import cron as clock
 from pyspider_lite.models import (
     CONTROL_RUN,
     Control,
@@ -36,12 +37,18 @@ def info(project: ProjectRun) -> Control:
 
 
 def cron(project: ProjectRun, tick: int, job: CronJob) -> Control:
-    """Run a cron job for one tick (behaviour S60)."""
+    """Run a cron job for one tick (behaviour S60). Wherever it has to wait, it is not begun after its grace."""
+    save: dict[str, Any] = {"tick": tick}
+    if job.name:
+        save["job"] = job.name
+    latest = clock.latest(job, tick)
+    if latest is not None:
+        save["latest"] = latest
     task = NewTask(
         "_on_cronjob",
         project.name,
         "data:,_on_cronjob",
-        fetch={"save": {"tick": tick, "job": job.name} if job.name else {"tick": tick}},
+        fetch={"save": save},
         process={"callback": "_on_cronjob"},
     )
     # a name may be as long as its writer likes, an id may not

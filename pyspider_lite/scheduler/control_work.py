@@ -14,6 +14,7 @@ from pyspider_lite.models import Control, ControlKind, CronJob, Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.dispatch import Dispatcher
+from pyspider_lite.scheduler.job_states import Missed, Ticks
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
 from pyspider_lite.scheduler.registry import Registry
@@ -24,8 +25,6 @@ logger = logging.getLogger("scheduler")
 LOOK_EVERY = 1.0
 #: rows read at once, and kept in memory at most
 PAGE, MAX_ROWS = 1_000, 20_000
-#: a tick given out within so many seconds is on time, however small its grace is
-_PUNCTUAL = 2.0
 #: row numbers before the last one seen that are looked at again
 LOOK_BACK = 200
 
@@ -87,28 +86,40 @@ class ControlWork:
             return
         self.next_tick = now + 60.0
         for project in self._projects.values():
-            if project.active and project.info is not None and project.info.jobs:
+            if project.active and project.info is not None and (project.info.jobs or project.counts.jobs):
                 if now >= project.next_tick:
                     self._tick_project(batch, project, project.info.jobs, now)
                     project.next_tick = cron.next_of(project.info.jobs, now)
                 self.next_tick = min(self.next_tick, project.next_tick)
 
     def _tick_project(self, batch: Batch, project: ProjectRun, jobs: list[CronJob], now: float) -> None:
-        for tick, job in cron.due(jobs, project.last_tick, now):
+        missed = []
+        last = project.last_tick
+        for tick, job in cron.due(jobs, last, now):
             project.last_tick = tick
-            waiting = self._ticks[project.name, job.name]
-            late = now - tick
-            if waiting >= job.max_instances:
-                logger.warning(
-                    "%s: %d ticks of %s wait or run already, the next is left out", project.name, waiting, job.name
-                )
-            elif job.misfire_grace is not None and late > max(job.misfire_grace, _PUNCTUAL):
-                logger.warning("%s: %s was missed %d s ago, and is not made up for", project.name, job.name, late)
+            earlier = cron.newest_tick(job, last, tick - 1)
+            if earlier is not None:
+                missed.append(Missed(job.name, earlier, cron.count(job, last, earlier), "made up for by the next"))
+            if why := self._left_out(project, job, tick, now):
+                logger.warning("%s: %s does not run: %s", project.name, job.name, why)
+                missed.append(Missed(job.name, tick, 1, why))
             else:
                 batch.controls.append(control.cron(project, tick, job))
-        if project.last_tick > project.counts.last_tick:
+        if (
+            project.last_tick > project.counts.last_tick
+            or missed
+            or jobs != [state.job for state in project.counts.jobs]
+        ):
             # the next leader goes on from here
-            batch.ticks[project.name] = project.last_tick
+            batch.ticks[project.name] = Ticks(project.last_tick, jobs, missed)
+
+    def _left_out(self, project: ProjectRun, job: CronJob, tick: int, now: float) -> str:
+        """Why the job does not run at this tick; "" if it does."""
+        waiting = self._ticks[project.name, job.name]
+        if waiting >= job.max_instances:
+            return f"max_instances is {job.max_instances}, and {waiting} waited or ran already"
+        latest = cron.latest(job, tick)
+        return cron.too_late(tick, now) if latest is not None and now > latest else ""
 
     def _load(self, now: float) -> None:
         if now - self._looked < LOOK_EVERY or len(self.rows) >= MAX_ROWS:

@@ -83,7 +83,7 @@ def _so_far(task: Task, schedule: rules.Schedule) -> str:
 def _next(task: Task, schedule: rules.Schedule, around: Around) -> str:
     due = task.due or 0.0
     in_flight = (around.live or {}).get("in_flight", False)
-    what = f"retry {schedule.retried} of {schedule.retries}" if schedule.retried else "its next run"
+    what = f"retry {schedule.retried} of {_retries(task, schedule)}" if schedule.retried else "its next run"
     if schedule.retried and schedule.periodic:
         what = f"retry {schedule.retried}"
     if task.unconditional:
@@ -136,7 +136,7 @@ def _ended(task: Task, schedule: rules.Schedule) -> str:
     if task.status == TaskStatus.SUCCESS:
         return f"was crawled{_at(task)} ({_success(task)})"
     if task.status == TaskStatus.FAILED:
-        return f"failed for good{_at(task)}, after {schedule.retried} of {schedule.retries} retries ({_failure(task)})"
+        return f"failed for good{_at(task)}, after {schedule.retried} of {_retries(task, schedule)} retries ({_failure(task)})"
     return f"was cancelled at {moment(task.updatetime)}"
 
 
@@ -195,6 +195,10 @@ def _failure(task: Task) -> str:
     fetch, process = _part(task, "fetch"), _part(task, "process")
     lines = str(process.get("exception") or fetch.get("error") or "").strip().splitlines()
     return lines[-1][:200] if lines else f"HTTP {fetch.get('status_code') or 'status unknown'}"
+
+
+def _retries(task: Task, schedule: rules.Schedule) -> int:
+    return schedule.retries_after(_part(task, "fetch").get("status_code"))
 
 
 def _part(task: Task, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pyspider_lite.models import (
     ControlKind,
     CronJob,
     DueKey,
+    JobState,
     NewTask,
     ProjectState,
     Report,
@@ -27,7 +28,8 @@ from pyspider_lite.models import (
     TaskState,
     TaskStatus,
 )
-from pyspider_lite.scheduler import rules
+from pyspider_lite.scheduler import job_states, rules
+from pyspider_lite.scheduler.job_states import Ticks
 
 _COUNT = {
     TaskStatus.ACTIVE: "active",
@@ -65,6 +67,8 @@ class ProjectPlan(Struct):
     events: Counter[str] = field(default_factory=Counter)
     armed: bool = False
     last_tick: int = 0
+    #: None if nothing became of its jobs
+    jobs: list[JobState] | None = None
 
     def moved(self, before: tuple[int, bool] | None, after: tuple[int, bool]) -> None:
         """A task went from one (status, periodic) to another."""
@@ -81,6 +85,7 @@ class ProjectPlan(Struct):
             self.counts,
             armed=self.armed or self.counts.armed,
             last_tick=max(self.last_tick, self.counts.last_tick),
+            jobs=self.counts.jobs if self.jobs is None else self.jobs,
             **counts,
         )
 
@@ -191,6 +196,8 @@ class Plan:
         self.done_controls.add(row.id)
         self.applied.append(report)
         project = self.projects[report.project]
+        if row.kind == ControlKind.CRON:
+            project.jobs = job_states.ended(project.new_counts().jobs, row, report, self._now)
         if row.kind == ControlKind.START:
             project.armed = True
         if row.kind in (ControlKind.START, ControlKind.FINISHED):
@@ -199,6 +206,12 @@ class Plan:
             if not report.ok:
                 ended = self._failed(report, schedule, retry_delay)
             self._show_as_task(project, report, row, ended)
+
+    def tick(self, name: str, ticks: Ticks) -> None:
+        """The clock gave these ticks to the project's jobs."""
+        project = self.projects[name]
+        project.last_tick = ticks.last
+        project.jobs = job_states.ticked(project.new_counts().jobs, ticks)
 
     def _show_as_task(self, project: ProjectPlan, report: Report, row: Control, ended: rules.Ended) -> None:
         taskid = row.task.taskid

@@ -211,9 +211,12 @@ def on_failure(
 
 
 def retry_delays(value: Any) -> dict[str, float]:
-    """A Handler's ``retry_delay`` as text keys and numbers (behaviour H63); what is no number is left out."""
+    """A Handler's ``retry_delay`` as text keys and numbers (behaviour H63); what is no number is left out. A list has the delays in
+    their order, its last is for all later ones, too."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"": value}
+    if isinstance(value, list) and value:
+        value = {**dict(enumerate(value)), "": value[-1]}
     if not isinstance(value, dict):
         return {}
     return {str(key): delay for key, delay in value.items() if isinstance(delay, int | float)}

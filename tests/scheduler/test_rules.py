@@ -241,7 +241,9 @@ def test_periodic_work_waits_as_long_as_the_server_asks() -> None:
         ({0: 5, 1: 60, "": 600}, {"0": 5, "1": 60, "": 600}),
         ({"0": "soon", "": 1.5}, {"": 1.5}),
         ("fast", {}),
-        ([1, 2], {}),
+        ([1, 2], {"0": 1, "1": 2, "": 2}),
+        ([], {}),
+        ([10, "soon"], {"0": 10}),
     ],
 )
 def test_a_handlers_retry_delay(value: Any, table: dict[str, float]) -> None:
