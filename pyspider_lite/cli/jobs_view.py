@@ -10,9 +10,11 @@ from pyspider_lite.models import ACTIVE_PROJECT, CronJob, JobState, Project, Pro
 
 def as_records(project: Project, state: ProjectState, now: float) -> list[dict[str, Any]]:
     """A record for each job that the scheduler knows of."""
-    idle = "" if project.status in ACTIVE_PROJECT else f"never, the project is {project.status}"
     known = state.jobs if state.generation == project.generation else []
-    return [_record(job, idle, max(now, state.last_tick)) for job in known]
+    # a tick after this one that has passed waits for a scheduler
+    since = max(state.last_tick, min(project.updatetime, now))
+    idle = "" if project.status in ACTIVE_PROJECT else f"never, the project is {project.status}"
+    return [_record(job, idle or _next_run(job.job, since, now)) for job in known]
 
 
 def as_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -26,18 +28,23 @@ def as_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield f"  missed: {record['missed']}{why}"
 
 
-def _record(state: JobState, idle: str, now: float) -> dict[str, Any]:
+def _record(state: JobState, next_run: str) -> dict[str, Any]:
     return {
         "job": state.job.name,
         "runs": _runs(state.job),
-        "next run": idle or _moment(cron.next_tick(state.job, now)),
+        "next run": next_run,
         "last run": _moment(state.tick) if state.tick else None,
         "ended": _moment(state.ended) if state.tick else None,
-        "result": (state.error or "ok") if state.tick else None,
+        "result": (f"failed: {state.error}" if state.error else "ok") if state.tick else None,
         "missed": state.missed,
         "last missed": _moment(state.missed_tick) if state.missed else None,
         "why missed": state.missed_why or None,
     }
+
+
+def _next_run(job: CronJob, since: float, now: float) -> str:
+    due = cron.newest_tick(job, since, now)
+    return _moment(cron.next_tick(job, now)) if due is None else f"{_moment(due)}, as soon as a scheduler runs"
 
 
 def _runs(job: CronJob) -> str:

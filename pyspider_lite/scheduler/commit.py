@@ -3,6 +3,7 @@ or not at all (design, section 4, "one commit"). Memory changes only after it, b
 
 import math
 from collections.abc import Callable, Container, Iterable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +16,6 @@ from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan
 from pyspider_lite.scheduler.project_state import ProjectRun
 
-#: options of a submission that matter for a task that is stored, and values of them that say nothing
-_MATTERS = ("age", "itag", "force_update", "cancel")
-_NOTHING = (None, False, "")
 #: the retry delays of a task that is given up
 _NEVER_AGAIN = {"": -1.0}
 
@@ -87,8 +85,7 @@ class Committer:
                 project = self._projects.get(name)
                 known = self._known.known(project.known_as) if project else ()
                 generation = project.head.generation if project else ""
-            plain = not task.schedule or not any(task.schedule.get(key) not in _NOTHING for key in _MATTERS)
-            if plain and task.taskid in known and task.generation in ("", generation):
+            if _is_plain(task.schedule) and task.taskid in known and task.generation in ("", generation):
                 seen.append(task)
             else:
                 fresh.append(task)
@@ -234,3 +231,10 @@ class Committer:
             tx.restart(name, list(planned.restarts.values()))
         if planned.postponed:
             tx.postpone(name, list(planned.postponed.values()))
+
+
+def _is_plain(schedule: dict[str, Any]) -> bool:
+    """Nothing in it matters for a task that is stored. An age of 0 does."""
+    return not schedule or (
+        schedule.get("age") is None and not any(schedule.get(name) for name in ("itag", "force_update", "cancel"))
+    )

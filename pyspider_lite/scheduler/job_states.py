@@ -45,7 +45,7 @@ def ended(states: list[JobState], row: Control, report: Report, now: float) -> l
     if left_out:
         return _missed(states, Missed(name, tick, 1, str(left_out)))
     exception = (report.track.get("process") or {}).get("exception") or ""
-    error = "" if report.ok else (str(exception).strip().splitlines() or ["failed"])[-1][:_MAX_ERROR]
+    error = "" if report.ok else (str(exception).strip().splitlines() or ["no reason is known"])[-1][:_MAX_ERROR]
     return [
         replace(state, tick=max(tick, state.tick), ended=now, error=error) if state.job.name == name else state
         for state in states

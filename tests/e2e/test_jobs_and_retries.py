@@ -1,0 +1,191 @@
+"""Jobs and retries over a restart of all daemons, on SQLite and on MariaDB. The whole tables, by a counted clock, are in
+`scheduler/test_job_table.py` and `scheduler/test_retry_table.py`."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pyspider_lite import assembly, configuration
+from pyspider_lite.bench import servers
+
+pytestmark = pytest.mark.e2e
+
+#: seconds before the second retry: it becomes due while nothing runs, or after the restart
+DELAY = 12
+#: an interval of as many seconds as there are since 1970 has one tick, now
+SCRIPT = """
+import time
+from pyspider.libs.base_handler import *
+
+def note(name, value):
+    with open(name, "a") as file:
+        file.write(f"{{value}}\\n")
+
+class Handler(BaseHandler):
+    retry_delay = [1, {delay}, 1, 3600]
+
+    def on_start(self):
+        self.crawl("data:,flaky", callback=self.broken, retries=5, age=2, taskid="flaky")
+        self.crawl("http://127.0.0.1:1/", callback=self.page, retry_status={{599: 1}}, taskid="refused")
+
+    @every(seconds={due})
+    def fails(self):
+        raise ValueError("this one always does")
+
+    @every(seconds={due})
+    def look(self, response):
+        note("looks", response.save["tick"])
+
+    @every(seconds={due}, misfire_grace=0)
+    def punctual(self, response):
+        note("punctual", response.save["tick"])
+
+    @every(seconds=2)
+    def often(self, response):
+        note("often", response.save["tick"])
+
+    def broken(self, response):
+        note("tries", time.time())
+        raise ValueError("not yet")
+
+    def page(self, response):
+        return response.text
+"""
+
+
+class Clock:
+    """The project on a suite."""
+
+    def __init__(self, suite: Any) -> None:
+        self.suite = suite
+        self.settings = configuration.load(str(suite.config), {}, {}).settings
+
+    def leads(self) -> bool:
+        with contextlib.closing(assembly.connect_taskdb(self.settings)) as taskdb:
+            return taskdb.leader() is not None
+
+    def push(self, due: int) -> None:
+        file = self.suite.folder / "clock.py"
+        file.write_text(SCRIPT.format(delay=DELAY, due=due))
+        self.suite.command("project", "push", str(file), "--rate", "unlimited", "--status", "running")
+
+    def knows(self, due: int) -> bool:
+        """The scheduler knows the jobs of the script with this tick."""
+        with contextlib.closing(assembly.connect_taskdb(self.settings)) as taskdb:
+            state = taskdb.project_states().get("clock")
+        return state is not None and due in [job.job.every for job in state.jobs]
+
+    def retried(self, taskid: str) -> int:
+        with contextlib.closing(assembly.connect_taskdb(self.settings)) as taskdb:
+            found = taskdb.get("clock", [taskid])
+        return found[0].schedule.get("retried", 0) if found else 0
+
+    def show(self, taskid: str) -> tuple[int, str | None, str | None]:
+        """Status, retries used, and the next attempt."""
+        task = json.loads(self.suite.command("task", "show", "clock", taskid))
+        return task["status"], task.get("retry"), task.get("next attempt at")
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        lines = self.suite.command("project", "jobs", "clock", "--format", "jsonl").splitlines()
+        return {record["job"]: record for record in map(json.loads, lines)}
+
+    def noted(self, name: str) -> list[float]:
+        file = self.suite.folder / name
+        return [float(line) for line in file.read_text().split()] if file.exists() else []
+
+    def waits_for_the_third_try(self) -> bool:
+        return self.retried("flaky") == 2 and self.retried("refused") == 1 and bool(self.noted("often"))
+
+    def as_it_was_left(self, due: int) -> int:
+        """What is shown while nothing runs; how many ticks of the quick job there were."""
+        tries = self.noted("tries")
+        assert len(tries) == 2
+        assert self.show("flaky") in [(1, "2 of 5", shown(tries[1] + DELAY + late)) for late in (0, 1)]
+        assert self.show("refused") == (3, "1 of 1", None)
+        jobs = self.jobs()
+        assert jobs["look"]["next run"].startswith(shown(due))
+        assert [jobs["look"]["last run"], jobs["often"]["result"]] == [None, "ok"]
+        return len(self.noted("often"))
+
+    def has_caught_up(self, ticks: int) -> bool:
+        jobs = [self.noted("looks"), self.noted("often")[ticks + 1 :]]
+        return all(jobs) and self.retried("flaky") == 4
+
+    def retries_went_on(self) -> None:
+        """With their number, and the third try at its time."""
+        tries = self.noted("tries")
+        waits = [later - earlier for earlier, later in pairwise(tries)]
+        assert [wait >= wanted - 0.1 for wait, wanted in zip(waits, (1, DELAY, 1), strict=True)] == [True] * 3
+        assert self.show("flaky") in [(1, "4 of 5", shown(tries[3] + 3600 + late)) for late in (0, 1)]
+
+    def jobs_were_made_up_for(self, due: int, ticks: int) -> None:
+        """Once, beside a job that fails; later than its grace not at all; of many ticks the newest."""
+        jobs = self.jobs()
+        assert self.noted("looks") == [due]
+        assert [jobs["look"][what] for what in ("last run", "result", "missed")] == [shown(due), "ok", 0]
+        assert [jobs["fails"][what] for what in ("last run", "result")] == [
+            shown(due),
+            "failed: this one always does",
+        ]
+        assert self.noted("punctual") == []
+        assert [jobs["punctual"][what] for what in ("missed", "last missed")] == [1, shown(due)]
+        assert "misfire_grace" in jobs["punctual"]["why missed"]
+        often = self.noted("often")
+        assert often == sorted(set(often))
+        assert jobs["often"]["missed"] == (often[ticks] - often[ticks - 1]) // 2 - 1 > 0
+
+
+@pytest.fixture
+def clocks(make_suite: Callable[..., Any]) -> Iterator[list[Clock]]:
+    """On SQLite with the built-in queues, and on MariaDB with Redis: both at the same time, because most of it is waiting."""
+    with contextlib.ExitStack() as stack:
+        database, broker = servers.MariaDb(), servers.Redis()
+        for server in (database, broker):
+            stack.callback(server.close)
+            server.start()
+        urls = {name: database.url(name) for name in ("taskdb", "projectdb", "resultdb")}
+        suites = [make_suite(), make_suite(**urls, message_queue=broker.url)]
+        for suite in suites:
+            stack.callback(
+                lambda suite: suite.stop() if suite.process and suite.process.poll() is None else None, suite
+            )
+        yield [Clock(suite) for suite in suites]
+
+
+@pytest.mark.behaviour("S42", "S43", "S60", "S61")
+def test_a_restart_between_two_tries_and_over_a_tick(clocks: list[Clock]) -> None:
+    begun = time.time()
+    for clock in clocks:
+        clock.suite.start()
+    for clock in clocks:
+        clock.suite.wait(clock.leads)
+    due = int(time.time() + 6 + 2 * (time.time() - begun))
+    for clock in clocks:
+        clock.push(due)
+    for clock in clocks:
+        clock.suite.wait(lambda clock=clock: clock.knows(due))
+        clock.suite.command("project", "run", "clock")
+    for clock in clocks:
+        clock.suite.wait(clock.waits_for_the_third_try)
+        clock.suite.process.terminate()
+    for clock in clocks:
+        clock.suite.stop()
+    assert time.time() < due, "the machine is too busy for this test"
+    before = [clock.as_it_was_left(due) for clock in clocks]
+    # until the tick was missed, by more than a grace of nothing allows
+    time.sleep(max(0.0, due + 2.5 - time.time()))
+    for clock in clocks:
+        clock.suite.start()
+    for clock, ticks in zip(clocks, before, strict=True):
+        clock.suite.wait(lambda clock=clock, ticks=ticks: clock.has_caught_up(ticks))
+        clock.retries_went_on()
+        clock.jobs_were_made_up_for(due, ticks)
+
+
+def shown(unix: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix))
