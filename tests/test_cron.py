@@ -109,6 +109,28 @@ def test_after_a_stall_each_job_has_its_newest_tick() -> None:
     assert cron.due([], 0, 1e9) == []
 
 
+@pytest.mark.parametrize(
+    ("job", "after", "until", "counted"),
+    [
+        (CronJob(every=60), 0, 59, 0),
+        (CronJob(every=60), 0, 60, 1),
+        (CronJob(every=60), 60, 299.5, 3),
+        (CronJob(every=1), 0, 1e9, 100),
+        (daily("0 2 * * *"), 0, 10 * DAY, 10),
+        # a night that has no 02:30, one that has two
+        (daily("30 2 * * *", BERLIN), second("2024-03-30T12:00"), second("2024-04-02T12:00"), 3),
+        (daily("30 2 * * *", BERLIN), second("2024-10-25T12:00"), second("2024-10-28T12:00"), 3),
+    ],
+)
+def test_how_many_ticks_were_missed(job: CronJob, after: float, until: float, counted: int) -> None:
+    assert cron.count(job, after, until) == counted
+
+
+@pytest.mark.parametrize(("grace", "latest"), [(None, None), (0, 602), (2, 602), (60, 660)])
+def test_until_when_a_job_may_begin(grace: float | None, latest: float | None) -> None:
+    assert cron.latest(CronJob(every=60, misfire_grace=grace), 600) == latest
+
+
 def test_the_next_of_several_jobs() -> None:
     jobs = [CronJob(every=60), CronJob(every=7), daily("0 0 * * *")]
     assert cron.next_of(jobs, 100) == 105

@@ -1,5 +1,6 @@
 """What users do in their scripts, beyond what pyspider's golden data covers."""
 
+import re
 import sys
 from datetime import date
 from decimal import Decimal
@@ -316,6 +317,21 @@ def test_a_crontab_is_a_job_like_any_other() -> None:
     ):
         follows = run(Handler(), "_on_cronjob", save=save).follows
         assert [task.url for task in follows] == [f"http://site.test/{page}" for page in pages]
+
+
+@pytest.mark.parametrize(("latest", "runs"), [(None, True), (4e9, True), (61 + 2, False)])
+def test_a_tick_that_waited_longer_than_its_grace_is_left_out(latest: float | None, runs: bool) -> None:
+    class Handler(BaseHandler):
+        @every(seconds=61, misfire_grace=0)
+        def job(self) -> None:
+            self.crawl("http://site.test/")
+
+    save = {"tick": 61, "job": "job"} | ({} if latest is None else {"latest": latest})
+    outcome = run(Handler(), "_on_cronjob", save=save)
+    assert (len(outcome.follows), outcome.ok) == (int(runs), True)
+    assert (outcome.info is None) == runs
+    if outcome.info is not None:
+        assert re.fullmatch(r"it is \d+ s late, more than its misfire_grace", outcome.info["left_out"])
 
 
 def test_a_job_that_fails_does_not_stop_the_others() -> None:

@@ -13,7 +13,9 @@ from pyspider_lite.errors import DatabaseError, DataError, LostLeadership
 from pyspider_lite.models import (
     Control,
     ControlKind,
+    CronJob,
     DeadLetter,
+    JobState,
     NewTask,
     ProjectState,
     Task,
@@ -386,7 +388,8 @@ def test_project_states_are_written_over(taskdb: TaskDB) -> None:
     first = ProjectState(
         project=P, generation="g", active=1, success=2, failed=3, bad=4, periodic=1, crawl=2, armed=True
     )
-    second = msgspec.structs.replace(first, active=0, armed=False, last_tick=1_800_000_000)
+    job = JobState(CronJob("价", cron="0 2 * * *", misfire_grace=1.5), tick=60, ended=61.5, error="价", missed=2)
+    second = msgspec.structs.replace(first, active=0, armed=False, last_tick=1_800_000_000, jobs=[job, job])
     with taskdb.begin(None) as tx:
         tx.put_project_states([first, ProjectState(project="z")])
         assert tx.project_states([P, "none"]) == {P: first}

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite import assembly, configuration
+from pyspider_lite import assembly, bootstrap, configuration
 from pyspider_lite.bench import servers
+from pyspider_lite.models import Project
 
 pytestmark = pytest.mark.e2e
 
@@ -70,9 +71,15 @@ class Clock:
             return taskdb.leader() is not None
 
     def push(self, due: int) -> None:
-        file = self.suite.folder / "clock.py"
-        file.write_text(SCRIPT.format(delay=DELAY, due=due))
-        self.suite.command("project", "push", str(file), "--rate", "unlimited", "--status", "running")
+        script = SCRIPT.format(delay=DELAY, due=due)
+        with bootstrap.open_projectdb(self.settings) as projectdb:
+            projectdb.insert(Project(name="clock", script=script, status="RUNNING", rate=1e6, burst=1e6))
+
+    def run(self) -> None:
+        with bootstrap.open_projectdb(self.settings) as projectdb, bootstrap.open_taskdb(self.settings) as taskdb:
+            project = projectdb.get("clock")
+            assert project is not None
+            bootstrap.enter_on_start(taskdb, project)
 
     def knows(self, due: int) -> bool:
         """The scheduler knows the jobs of the script with this tick."""
@@ -106,7 +113,7 @@ class Clock:
         tries = self.noted("tries")
         assert len(tries) == 2
         assert self.show("flaky") in [(1, "2 of 5", shown(tries[1] + DELAY + late)) for late in (0, 1)]
-        assert self.show("refused") == (3, "1 of 1", None)
+        assert self.retried("refused") == 1
         jobs = self.jobs()
         assert jobs["look"]["next run"].startswith(shown(due))
         assert [jobs["look"]["last run"], jobs["often"]["result"]] == [None, "ok"]
@@ -169,7 +176,7 @@ def test_a_restart_between_two_tries_and_over_a_tick(clocks: list[Clock]) -> Non
         clock.push(due)
     for clock in clocks:
         clock.suite.wait(lambda clock=clock: clock.knows(due))
-        clock.suite.command("project", "run", "clock")
+        clock.run()
     for clock in clocks:
         clock.suite.wait(clock.waits_for_the_third_try)
         clock.suite.process.terminate()

@@ -154,3 +154,18 @@ def happens(crawl: Crawl, what: Any) -> None:
         crawl.info["p"] = {"retry_delay": 5}
         crawl.change("p", script="v2")
         crawl.ready("p")
+
+
+@pytest.mark.behaviour("S18", "S20")
+@pytest.mark.parametrize("known", [False, True])
+def test_an_age_of_nothing_runs_a_page_again_that_is_known(crawl: Crawl, known: bool) -> None:
+    """Tasks that the scheduler knows to be stored are not read again, unless the submission has something to compare."""
+    crawl.project()
+    crawl.ready("p")
+    crawl.submit(new("t"))
+    crawl.crawl(1)
+    if not known:
+        take_over(crawl)
+    crawl.submit(new("t", schedule={"age": 0}))
+    crawl.crawl(1)
+    assert len([task for task in crawl.given if task.taskid == "t"]) == 2
