@@ -111,6 +111,11 @@ class ProjectState(Struct, frozen=True, kw_only=True):
     #: the jobs of its script, and what became of them
     jobs: list["JobState"] = []
 
+    @property
+    def finished(self) -> bool:
+        """No task waits or runs, periodic work aside."""
+        return self.active <= self.periodic
+
 
 class CronJob(Struct, frozen=True):
     """A method that runs by the clock (behaviour H31): each ``every`` seconds, or as ``cron`` says in the zone ``tz``."""

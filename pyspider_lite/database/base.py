@@ -85,6 +85,10 @@ class TaskTx(Protocol):
         """Which of these control rows are still there."""
         ...
 
+    def waiting_controls(self, project: str, generation: str, kinds: Iterable[str], limit: int) -> list[str]:
+        """Ids of control rows of these kinds that wait for this project, at most ``limit``; rows without a generation are anyone's."""
+        ...
+
     def add_controls(self, rows: Sequence[Control]) -> None:
         """Enter control work; an id that exists is left as it is. ``seq`` is given by the database."""
         ...

@@ -38,6 +38,12 @@ class OwnStatements:
     def __init__(self, dialect: str) -> None:
         c = CONTROL.c
         self.control_ids = sa.select(sa.func.coalesce(c.full_id, c.id)).where(key_in(c.id))
+        self.waiting_controls = (
+            sa.select(sa.func.coalesce(c.full_id, c.id))
+            .where(c.project == sa.bindparam("project"), c.generation.in_([sa.bindparam("generation"), ""]))
+            .where(key_in(c.kind))
+            .limit(sa.bindparam("limit"))
+        )
         self.controls = (
             sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.task, c.created, c.seq)
             .where(c.seq > sa.bindparam("after"))
@@ -164,6 +170,10 @@ class SqlTaskTx:
         for keys in task_rows.chunks(store_key(control_id)[0] for control_id in ids):
             found.update(row[0] for row in self._database.fetch(self._conn, self._own.control_ids, {"keys": keys}))
         return found
+
+    def waiting_controls(self, project: str, generation: str, kinds: Iterable[str], limit: int) -> list[str]:
+        at = {"project": project, "generation": generation, "keys": sorted(kinds), "limit": limit}
+        return [row[0] for row in self._database.fetch(self._conn, self._own.waiting_controls, at)]
 
     def add_controls(self, rows: Sequence[Control]) -> None:
         # in the order given: it becomes the order of seq

@@ -104,6 +104,9 @@ class Aftermath:
 
     def _project(self, project: ProjectRun, planned: ProjectPlan, now: float) -> None:
         project.counts = planned.new_counts()
+        project.may_be_finished = not planned.ended
+        if planned.ended:
+            _say_finished(project)
         self._known.add(project.known_as, planned.known)
         for taskid in planned.gone:
             project.window.remove(taskid)
@@ -171,6 +174,14 @@ def _shown(report: Report, status: int | None, now: float) -> dict[str, Any]:
         "updatetime": now,
         "track": track,
     }
+
+
+def _say_finished(project: ProjectRun) -> None:
+    counts = project.counts
+    logger.info(
+        "project %s: crawl %d is finished; tasks so far: %d succeeded, %d failed, %d cancelled",
+        *(project.name, counts.crawl, counts.success, counts.failed, counts.bad),
+    )
 
 
 def _exception(report: Report) -> str:

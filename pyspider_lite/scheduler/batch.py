@@ -25,6 +25,8 @@ class Batch:
         self.dead_letters: list[DeadLetter] = []
         #: cron ticks given out or left out, by project
         self.ticks: dict[str, Ticks] = {}
+        #: projects that may be finished
+        self.ending: set[str] = set()
         #: called after the commit with the plan: acks, answers
         self.then: list[Callable[[Plan], None]] = []
         #: these reports stand for others that could not be stored
@@ -38,6 +40,7 @@ class Batch:
             or self.controls
             or self.dead_letters
             or self.ticks
+            or self.ending
             or self.then
         )
 
@@ -63,7 +66,7 @@ class Batch:
             size = 1
         last = batches[-1]
         last.poisoned, last.controls, last.dead_letters = self.poisoned, self.controls, self.dead_letters
-        last.ticks, last.then = self.ticks, self.then
+        last.ticks, last.ending, last.then = self.ticks, self.ending, self.then
         return batches
 
     def halves(self) -> list[Batch]:
@@ -79,7 +82,7 @@ class Batch:
             setattr(second, name, values[left:])
             left = max(0, left - len(values))
         second.controls, second.dead_letters = self.controls, self.dead_letters
-        second.ticks, second.then = self.ticks, self.then
+        second.ticks, second.ending, second.then = self.ticks, self.ending, self.then
         first.last_resort = second.last_resort = self.last_resort
         return [first, second]
 
@@ -94,7 +97,7 @@ class Batch:
             for report in self.reports
         ]
         batch.controls, batch.dead_letters = self.controls, self.dead_letters
-        batch.ticks, batch.then = self.ticks, self.then
+        batch.ticks, batch.ending, batch.then = self.ticks, self.ending, self.then
         batch.last_resort = True
         return batch
 

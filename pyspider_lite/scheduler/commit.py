@@ -93,7 +93,7 @@ class Committer:
 
     def _wanted(self, batch: Batch, submissions: Iterable["_Sorted"]) -> dict[str, set[str]]:
         """The tasks whose stored state the decisions need, by project."""
-        wanted: dict[str, set[str]] = {name: set() for name in batch.ticks}
+        wanted: dict[str, set[str]] = {name: set() for name in (*batch.ticks, *batch.ending)}
         for report in batch.reports + batch.poisoned:
             wanted.setdefault(report.project, set()).add(report.taskid)
         for tasks in submissions:
@@ -128,7 +128,8 @@ class Committer:
         for name, ticks in batch.ticks.items():
             if name in plan.projects:
                 plan.tick(name, ticks)
-        self._decide_finished(plan)
+        for name in sorted(batch.ending & plan.projects.keys()):
+            self._decide_finished(tx, plan, name)
 
     def _decide_report(self, plan: Plan, report: Report, alive: set[str]) -> None:
         project = self._projects.get(report.project)
@@ -189,20 +190,21 @@ class Committer:
             return False
         return project.counts.active + project.change["active"] >= self._inqueue_limit
 
-    def _decide_finished(self, plan: Plan) -> None:
-        """Enter on_finished for each project that this batch brings to its end (behaviour S50, UA22)."""
-        for name, planned in plan.projects.items():
-            project = self._projects[name]
-            counts = planned.new_counts()
-            if not counts.armed or counts.active - counts.periodic > 0 or not project.active:
-                continue
-            new = {row.id for row in plan.controls.values() if row.project == name and row.kind in control.COUNTS}
-            if (project.controls | new) - plan.done_controls:
-                continue
-            row = control.finished(project, counts.crawl + 1)
-            plan.controls[row.id] = row
-            planned.armed = False
-            planned.counts = replace(planned.counts, armed=False, crawl=counts.crawl + 1)
+    def _decide_finished(self, tx: TaskTx, plan: Plan, name: str) -> None:
+        """Enter on_finished if the project's crawl is over (behaviour S50, UA22). The rows of control work are asked, since memory
+        need not have all of them."""
+        project, planned = self._projects[name], plan.projects[name]
+        counts = planned.new_counts()
+        if not counts.armed or not counts.finished or not project.active:
+            return
+        done = plan.done_controls
+        waiting = set(tx.waiting_controls(name, project.head.generation, control.COUNTS, len(done) + 1))
+        entered = {row.id for row in plan.controls.values() if row.project == name and row.kind in control.COUNTS}
+        if (waiting | entered) - done:
+            return
+        planned.ended = True
+        row = control.finished(project, planned.new_counts())
+        plan.controls[row.id] = row
 
     # --- write ----------------------------------------------------------------------------------------------------------
 

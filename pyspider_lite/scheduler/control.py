@@ -14,6 +14,7 @@ from pyspider_lite.models import (
     Message,
     NewTask,
     Page,
+    ProjectState,
     Report,
 )
 from pyspider_lite.scheduler.project_state import ProjectRun
@@ -65,16 +66,23 @@ def cron_run(row: Control, project: ProjectRun) -> tuple[CronJob, int] | None:
     return (job, save["tick"]) if job is not None else None
 
 
-def finished(project: ProjectRun, crawl: int) -> Control:
-    """The crawl with this number is over (behaviour S50)."""
+def finished(project: ProjectRun, counts: ProjectState) -> Control:
+    """The crawl with the number of ``counts`` is over (behaviour S50); the numbers are given to on_finished."""
     task = NewTask(
-        "on_finished", project.name, "data:,on_finished", schedule=_FORCED, process={"callback": "on_finished"}
+        "on_finished",
+        project.name,
+        "data:,on_finished",
+        schedule=_FORCED,
+        fetch={"save": {name: getattr(counts, name) for name in ("crawl", "success", "failed", "bad")}},
+        process={"callback": "on_finished"},
     )
-    return _row(f"finished:{project.name}:{project.head.generation}:{crawl}", ControlKind.FINISHED, project, task)
+    key = f"finished:{project.name}:{project.head.generation}:{counts.crawl}"
+    return _row(key, ControlKind.FINISHED, project, task)
 
 
 def message(report: Report, index: int, sent: Message, target: ProjectRun) -> Control:
-    """A message to a project (behaviour H61); its id is the sender's run and its place in it."""
+    """A message to a project (behaviour H61); its id is the sender's run and its place in it. A sender that is deleted and made again
+    has the same runs, so its generation is part of that."""
     task = NewTask(
         md5(sent.url.encode(errors="surrogatepass")).hexdigest(),
         sent.project,
@@ -82,7 +90,7 @@ def message(report: Report, index: int, sent: Message, target: ProjectRun) -> Co
         fetch={"save": [report.project, sent.message]},
         process={"callback": "_on_message"},
     )
-    sender = f"{report.project}:{report.control or report.taskid}:{report.run}:{index}"
+    sender = f"{report.project}:{report.generation}:{report.control or report.taskid}:{report.run}:{index}"
     return _row(f"message:{sender}", ControlKind.MESSAGE, target, task)
 
 

@@ -80,8 +80,7 @@ class ControlWork:
             batch.controls.append(row)
 
     def tick(self, batch: Batch, now: float) -> None:
-        """Enter the cron ticks that are due (behaviour S60), and read rows that others entered."""
-        self._load(now)
+        """Enter the cron ticks that are due (behaviour S60)."""
         if now < self.next_tick or not self._give_ticks:
             return
         self.next_tick = now + 60.0
@@ -121,7 +120,8 @@ class ControlWork:
         latest = cron.latest(job, tick)
         return cron.too_late(tick, now) if latest is not None and now > latest else ""
 
-    def _load(self, now: float) -> None:
+    def load(self, now: float) -> None:
+        """Read rows that others entered; before the first commit, since reports are about them."""
         if now - self._looked < LOOK_EVERY or len(self.rows) >= MAX_ROWS:
             return
         # transactions may commit in another order than that of their numbers: look back a little
@@ -142,10 +142,10 @@ class ControlWork:
             self._deletions[row.id] = row
             return
         self.rows[row.id] = row
-        self._ready.append(row.id)
-        project = self._projects.get(row.project)
-        if project is not None and row.kind in control.COUNTS:
-            project.controls.add(row.id)
+        if row.kind == ControlKind.INFO:
+            self._ready.appendleft(row.id)  # everything of the project waits for it
+        else:
+            self._ready.append(row.id)
         if row.kind == ControlKind.CRON:
             self._ticks[_job(row)] += 1
 
@@ -167,7 +167,6 @@ class ControlWork:
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 del self.rows[row.id]
                 self._foreign.add(row.id)
-                project.controls.discard(row.id)
             elif project is not None and project.active:
                 chosen.append((row, project))
             else:
@@ -181,12 +180,7 @@ class ControlWork:
 
     def unpark(self, name: str) -> None:
         """The project is active again: what waited for it may go."""
-        project = self._projects[name]
-        for row_id in self._parked.pop(name, ()):
-            self._ready.append(row_id)
-            # entered perhaps before its project was known here
-            if row_id in self.rows and self.rows[row_id].kind in control.COUNTS:
-                project.controls.add(row_id)
+        self._ready.extend(self._parked.pop(name, ()))
 
     def requeue(self, row_id: str) -> bool:
         """A control run was lost; False if this is no control row."""
@@ -206,8 +200,6 @@ class ControlWork:
             if row_id not in self.rows:
                 continue
             row = self.rows.pop(row_id)
-            if row.project in self._projects:
-                self._projects[row.project].controls.discard(row_id)
             if row.kind == ControlKind.CRON:
                 self._ticks[_job(row)] -= 1
 

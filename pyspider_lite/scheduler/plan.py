@@ -66,6 +66,8 @@ class ProjectPlan(Struct):
     change: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     armed: bool = False
+    #: the crawl is over: on_finished is entered
+    ended: bool = False
     last_tick: int = 0
     #: None if nothing became of its jobs
     jobs: list[JobState] | None = None
@@ -83,7 +85,8 @@ class ProjectPlan(Struct):
         counts = {name: max(0, getattr(self.counts, name) + n) for name, n in self.change.items()}
         return replace(
             self.counts,
-            armed=self.armed or self.counts.armed,
+            armed=(self.armed or self.counts.armed) and not self.ended,
+            crawl=self.counts.crawl + self.ended,
             last_tick=max(self.last_tick, self.counts.last_tick),
             jobs=self.counts.jobs if self.jobs is None else self.jobs,
             **counts,

@@ -102,8 +102,8 @@ class ProjectRun:
         self.last_tick = max(counts.last_tick, int(min(head.updatetime, now))) if counts.last_tick else int(now)
         #: when its next cron tick is due
         self.next_tick = -math.inf
-        #: ids of control rows of this project that must be done before it is finished
-        self.controls: set[str] = set()
+        #: something was committed since the last look at whether it is finished
+        self.may_be_finished = True
         #: not before this time is it worth looking for work again
         self.wake_at = -math.inf
         #: when it was given something the last time, in turns of the dispatcher
@@ -133,8 +133,9 @@ class ProjectRun:
 
     @property
     def finished(self) -> bool:
-        """No task is due, delayed, in flight or waiting for a retry, periodic work aside (behaviour S50, UA22)."""
-        return self.counts.active - self.counts.periodic <= 0 and not self.controls
+        """No task is due, delayed, in flight or waiting for a retry, periodic work aside (behaviour S50, UA22). Whether on_start or a
+        message is under way only the table of control work knows."""
+        return self.counts.finished
 
     def next_wake(self, now: float) -> float:
         """When this project may have a task to give out, as far as can be told now (``inf``: when something happens)."""

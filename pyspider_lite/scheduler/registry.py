@@ -110,6 +110,7 @@ class Registry:
         project.head = head
         project.bucket.set(head.rate, head.burst, now)
         project.wake_at = float("-inf")
+        project.may_be_finished = True
         if was_active and not project.active:
             logger.info("project %s: %s, nothing more is given out", head.name, head.status)
         if not project.active:

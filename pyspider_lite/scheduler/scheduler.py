@@ -158,7 +158,9 @@ class Scheduler:
     def _work(self, now: float) -> None:
         """All that needs the database, in the order that frees slots before it fills them."""
         self._refresh_projects(now)
+        self._control.load(now)
         self._commit_all(now)
+        self._look_for_ends()
         self._control.tick(self._batch, now)
         self._commit_all(now)
         self._requeue_lost(now)
@@ -318,6 +320,14 @@ class Scheduler:
             self._control.ask_info(self._batch, project)
             self._control.unpark(project.name)
 
+    def _look_for_ends(self) -> None:
+        """Projects that may be finished: everything that was heard is committed."""
+        for project in self.projects.values():
+            if project.may_be_finished and project.active:
+                project.may_be_finished = False
+                if project.counts.armed and project.counts.finished:
+                    self._batch.ending.add(project.name)
+
     def _commit_all(self, now: float) -> None:
         """Commit what waits, cut into transactions of bounded size. A batch stays at the head until it is committed."""
         if self._batch:
@@ -351,6 +361,7 @@ class Scheduler:
                 self._batch.controls += batch.controls
                 self._batch.dead_letters += batch.dead_letters
                 self._batch.ticks.update(batch.ticks)
+                self._batch.ending |= batch.ending
             for then in batch.then:
                 then(Plan(now, self.leases.run_of))
 

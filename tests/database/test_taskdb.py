@@ -375,6 +375,10 @@ def test_control_work_is_entered_once_and_kept_in_order(taskdb: TaskDB) -> None:
         tx.add_controls([row("b"), row("a"), row(long)])
         tx.add_controls([row("a", created=9.0)])
         assert tx.existing_controls(["a", long, "none"]) == {"a", long}
+        assert sorted(tx.waiting_controls(P, "g", ["cron", "start"], 9)) == ["a", "b", long]
+        assert len(tx.waiting_controls(P, "g", ["cron"], 2)) == 2
+        for other in (("other", "g", ["cron"]), (P, "h", ["cron"]), (P, "g", ["start"])):
+            assert tx.waiting_controls(*other, 9) == []
     rows = taskdb.controls(0, 10)
     assert [(found.id, found.created) for found in rows] == [("b", 1.0), ("a", 1.0), (long, 1.0)]
     assert msgspec.structs.replace(rows[0], seq=0) == row("b")
