@@ -123,8 +123,9 @@ class TaskDB(Protocol):
         """The projects that have a table."""
         ...
 
-    def drop_project(self, project: str) -> None:
-        """Drop the project's table, control rows, state row and dead letters."""
+    def drop_project(self, project: str, epoch: int | None = None) -> None:
+        """Drop the project's table, state row, dead letters, and its control rows but those that ask for its deletion. Raises
+        LostLeadership as `begin` does."""
         ...
 
     def get(self, project: str, taskids: Iterable[str]) -> list[Task]:
@@ -200,7 +201,7 @@ class ProjectDB(Protocol):
     """Projects and their scripts (behaviour D13)."""
 
     def stamp(self) -> tuple[int, float]:
-        """Changes whenever a row was added, changed or dropped (count, newest updatetime): cheap to ask each second."""
+        """Changes whenever a row was added, changed or dropped (count, sum of the times): cheap to ask each second."""
         ...
 
     def heads(self) -> list[ProjectHead]:
@@ -217,7 +218,9 @@ class ProjectDB(Protocol):
         """Change columns of a project, updatetime becomes now (and later than it was); False if there is none."""
         ...
 
-    def drop(self, name: str) -> None: ...
+    def drop(self, name: str, generation: str | None = None) -> None:
+        """Drop a project's row; with a generation only if it has that one."""
+        ...
 
     def copy(self) -> "ProjectDB": ...
 

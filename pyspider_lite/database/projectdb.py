@@ -22,7 +22,11 @@ _UNLIMITED = -1.0
 _STEP = 0.001
 
 _c = PROJECTS.c
-_STAMP = sa.select(sa.func.count(), sa.func.max(_c.updatetime)).select_from(PROJECTS)
+#: the sum rather than the newest: a machine whose clock is ahead must not hide the changes of others (X-S14). Of whole numbers, which
+#: add up exactly; `_STEP` is ten of them
+_STAMP = sa.select(
+    sa.func.count(), sa.func.sum(sa.cast(sa.func.coalesce(_c.updatetime, 0) * 10_000, sa.BigInteger))
+).select_from(PROJECTS)
 _HEADS = sa.select(_c.name, _c.group, _c.status, _c.rate, _c.burst, _c.updatetime, _c.generation).order_by(_c.name)
 _GET = sa.select(
     *(_c.name, _c.group, _c.status, _c.rate, _c.burst, _c.updatetime, _c.generation, _c.script, _c.comments)
@@ -45,8 +49,8 @@ class SqlProjectDB:
 
     def stamp(self) -> tuple[int, float]:
         with self._database.read() as conn:
-            count, newest = self._database.fetch(conn, _STAMP)[0]
-        return count, newest or 0.0
+            count, total = self._database.fetch(conn, _STAMP)[0]
+        return count, int(total or 0)
 
     def heads(self) -> list[ProjectHead]:
         with self._database.read() as conn:
@@ -103,9 +107,12 @@ class SqlProjectDB:
             self._database.write_many(conn, change, [{"key": name, **values}], f"project {name}")
             return True
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str, generation: str | None = None) -> None:
+        rows = sa.delete(PROJECTS).where(_c.name == name)
+        if generation is not None:
+            rows = rows.where(sa.func.coalesce(_c.generation, "") == generation)
         with self._database.write() as conn:
-            self._database.execute(conn, sa.delete(PROJECTS).where(PROJECTS.c.name == name))
+            self._database.execute(conn, rows)
 
     def copy(self) -> "SqlProjectDB":
         return SqlProjectDB(self._target, self._database.copy())

@@ -71,7 +71,7 @@ class ScriptFiles:
     def update(self, name: str, **fields: object) -> bool:
         raise DatabaseError(_READ_ONLY.format(name))
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str, generation: str | None = None) -> None:
         raise DatabaseError(_READ_ONLY.format(name))
 
     def copy(self) -> "ScriptFiles":

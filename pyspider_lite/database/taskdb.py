@@ -16,7 +16,7 @@ from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, co
 from pyspider_lite.database.url import Target
 from pyspider_lite.database.worker_table import WORKERS, WorkerTable
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import Control, DeadLetter, DueKey, ProjectState, Task, WorkerRow
+from pyspider_lite.models import Control, ControlKind, DeadLetter, DueKey, ProjectState, Task, WorkerRow
 
 _NEVER = 2**62
 
@@ -46,12 +46,13 @@ class SqlTaskDB:
     @contextmanager
     def begin(self, epoch: int | None) -> Iterator[TaskTx]:
         with self._database.write() as conn:
-            leader = self._database.fetch(conn, self._lock_leader)[0]
-            if epoch is not None and leader.epoch != epoch:
-                raise LostLeadership(
-                    f"{leader.holder or 'nobody'} leads with epoch {leader.epoch}, not we with {epoch}"
-                )
+            self._check_leader(conn, epoch)
             yield SqlTaskTx(self._database, conn, self._own, self._statements, self._tables)
+
+    def _check_leader(self, conn: sa.Connection, epoch: int | None) -> None:
+        leader = self._database.fetch(conn, self._lock_leader)[0]
+        if epoch is not None and leader.epoch != epoch:
+            raise LostLeadership(f"{leader.holder or 'nobody'} leads with epoch {leader.epoch}, not we with {epoch}")
 
     # --- tables ---------------------------------------------------------------------------------------------------
 
@@ -61,11 +62,13 @@ class SqlTaskDB:
     def projects(self) -> set[str]:
         return self._tables.projects()
 
-    def drop_project(self, project: str) -> None:
+    def drop_project(self, project: str, epoch: int | None = None) -> None:
         with self._database.write() as conn:
+            self._check_leader(conn, epoch)
             self._tables.drop(conn, project)
             for table in (CONTROL, PROJECT_STATE, DEAD_LETTER):
-                conn.execute(sa.delete(table).where(table.c.project == project))
+                rows = sa.delete(table).where(table.c.project == project)
+                conn.execute(rows.where(CONTROL.c.kind != ControlKind.DELETE) if table is CONTROL else rows)
 
     def _complete(self, conn: sa.Connection, project: str) -> None:
         """Make or complete a project's table; ACTIVE rows that pyspider wrote get their due time and priority."""

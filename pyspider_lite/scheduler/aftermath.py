@@ -55,9 +55,11 @@ class Aftermath:
 
     def _stale(self, report: Report, now: float) -> None:
         self._counters.event(now, report.project, "stale")
+        project = self._projects.get(report.project)
+        if project is not None and project.head.generation != report.generation:
+            return  # the lease of that name is the new project's
         if report.parts:
             self._end_lease(report.key)
-            project = self._projects.get(report.project)
             if project is not None and not report.control:
                 # the row may wait under another run number: the table knows
                 project.window.more, project.window.next_due = True, now

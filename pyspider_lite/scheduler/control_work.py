@@ -1,14 +1,13 @@
-"""The control rows in memory: entered, given out, ended; and the deletions that some of them ask for."""
+"""The control rows in memory: entered, given out, ended; those that ask for a deletion are kept for `deletion.py`."""
 
 import logging
-import re
 from collections import Counter, deque
 from typing import Any
 
 from msgspec import convert
 
 from pyspider_lite import cron
-from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Control, ControlKind, CronJob, Report
 from pyspider_lite.scheduler import control, rules
@@ -17,7 +16,6 @@ from pyspider_lite.scheduler.dispatch import Dispatcher
 from pyspider_lite.scheduler.job_states import Missed, Ticks
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
-from pyspider_lite.scheduler.registry import Registry
 
 logger = logging.getLogger("scheduler")
 
@@ -35,21 +33,14 @@ class ControlWork:
     def __init__(
         self,
         taskdb: TaskDB,
-        projectdb: ProjectDB,
-        resultdb: ResultDB,
-        registry: Registry,
+        projects: dict[str, ProjectRun],
         dispatcher: Dispatcher,
-        delete_time: float,
         *,
         give_ticks: bool = True,
     ) -> None:
         self._taskdb = taskdb
-        self._projectdb = projectdb
-        self._resultdb = resultdb
-        self._registry = registry
-        self._projects = registry.projects
+        self._projects = projects
         self._dispatcher = dispatcher
-        self._delete_time = delete_time
         self._give_ticks = give_ticks
         #: rows known, by id
         self.rows: dict[str, Control] = {}
@@ -57,7 +48,8 @@ class ControlWork:
         self._parked: dict[str, list[str]] = {}
         #: cron rows by project and job
         self._ticks: Counter[tuple[str, str]] = Counter()
-        self._deletions: dict[str, Control] = {}
+        #: rows that ask for a deletion, by id
+        self.deletions: dict[str, Control] = {}
         #: rows meant for an earlier project of their name: they stay in the table until that is deleted
         self._foreign: set[str] = set()
         self._last_seq = 0
@@ -139,7 +131,7 @@ class ControlWork:
 
     def _enter(self, row: Control) -> None:
         if row.kind == ControlKind.DELETE:
-            self._deletions[row.id] = row
+            self.deletions[row.id] = row
             return
         self.rows[row.id] = row
         if row.kind == ControlKind.INFO:
@@ -218,36 +210,13 @@ class ControlWork:
         project.wake_at = float("-inf")
         self.next_tick = 0.0
 
-    # --- deleting -------------------------------------------------------------------------------------------------------
-
-    def delete_stopped(self, now: float) -> None:
-        """Delete the projects that a command or their group asks to delete (behaviour S80). Idempotent: what fails half-way is done
-        again, because the row that asks for it goes last."""
-        for project in list(self._projects.values()):
-            words = re.split(r"\W+", (project.head.group or "").lower())  # behaviour S9
-            stopped_long = project.head.status == "STOP" and now - project.head.updatetime >= self._delete_time
-            if stopped_long and "delete" in words:
-                self._delete(project.name, project.head.generation)
-        for row in list(self._deletions.values()):
-            current = self._projectdb.get(row.project)
-            if current is None or current.generation == row.generation:
-                self._delete(row.project, row.generation)
-            else:
-                with self._taskdb.begin(None) as tx:
-                    tx.delete_controls([row.id])
-            del self._deletions[row.id]
-
-    def _delete(self, name: str, generation: str) -> None:
-        self._registry.forget(name)
-        self._resultdb.drop(name, generation)
-        self._projectdb.drop(name)
-        self._taskdb.drop_project(name)
+    def forget(self, name: str) -> None:
+        """The project was deleted with its rows."""
         for row_id in [row.id for row in self.rows.values() if row.project == name]:
             del self.rows[row_id]
         self._parked.pop(name, None)
         for key in [key for key in self._ticks if key[0] == name]:
             del self._ticks[key]
-        logger.info("project %s was deleted", name)
 
 
 def _job(row: Control) -> tuple[str, str]:

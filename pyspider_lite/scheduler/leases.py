@@ -174,6 +174,14 @@ class Leases:
         self._leave(key)
         return lease.ticket if lease else None
 
+    def forget(self, project: str) -> None:
+        """The project is gone: nothing of it is in flight, whoever works on it."""
+        for key in [key for key in self._leases if key[0] == project]:
+            self._leave(key)
+        for key in [key for key in self.deaths if key[0] == project]:
+            del self.deaths[key]
+        self._lost = [lost for lost in self._lost if lost.run[0] != project]
+
     def seen_empty(self, queue: str, asked: float) -> None:
         """The queue held no message when it was measured, which was not before ``asked`` (in the time of `clock`)."""
         for place in self._batches.values():

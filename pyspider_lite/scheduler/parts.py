@@ -26,6 +26,11 @@ class Parts:
         self._seen.pop(run, None)
         self._last.pop(run, None)
 
+    def forget(self, project: str) -> None:
+        """The project is gone."""
+        for run in [run for run in (*self._seen, *self._last) if run[0] == project]:
+            self.drop(run)
+
     def _complete(self, run: RunKey) -> list[Report]:
         last = self._last.get(run)
         if last is None or len(self._seen.get(run, ())) < last.parts - 1:

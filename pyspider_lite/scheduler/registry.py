@@ -1,7 +1,7 @@
 """Which projects there are, and what became of them: compares the projectdb with memory, once a second at most."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import md5
 
 from pyspider_lite.database.base import ProjectDB, TaskDB
@@ -29,13 +29,16 @@ class Registry:
         window_total: int,
         fail_pause_num: int,
         active_tasks: int,
+        gone: Callable[[ProjectRun], None],
     ) -> None:
+        """``gone`` is told of each project that is no more."""
         self.projects: dict[str, ProjectRun] = {}
         self._projectdb = projectdb
         self._window = window
         self._window_total = window_total
         self._fail_pause_num = fail_pause_num
         self._active_tasks = active_tasks
+        self._gone = gone
         self._states: dict[str, ProjectState] = taskdb.project_states()
         #: not returned yet, because a comparison failed half-way
         self._changed: list[ProjectRun] = []
@@ -63,8 +66,10 @@ class Registry:
 
     def forget(self, name: str) -> None:
         """The project was deleted."""
-        self.projects.pop(name, None)
+        project = self.projects.pop(name, None)
         self._states.pop(name, None)
+        if project is not None:
+            self._gone(project)
 
     def _compare(self, heads: Iterable[ProjectHead], now: float) -> None:
         heads = list(heads)
@@ -73,13 +78,13 @@ class Registry:
         for head in heads:
             project = self.projects.get(head.name)
             if project is not None and project.head.generation != head.generation:
-                gone.add(head.name)
+                self.forget(head.name)
                 project = None
             if project is None:
                 self._changed.append(self._add(head, limit, now))
             elif project.head != head and self._update(project, head, now):
                 self._changed.append(project)
-        for name in gone - {head.name for head in heads}:
+        for name in gone:
             logger.info("project %s is gone", name)
             self.forget(name)
 

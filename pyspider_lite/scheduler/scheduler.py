@@ -37,12 +37,14 @@ from pyspider_lite.scheduler.aftermath import Aftermath
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.commit import Committer
 from pyspider_lite.scheduler.control_work import ControlWork
+from pyspider_lite.scheduler.deletion import Deletion
 from pyspider_lite.scheduler.dispatch import Dispatcher, Outlet
 from pyspider_lite.scheduler.inbox import Heard
 from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases, Lost
 from pyspider_lite.scheduler.parts import Parts
 from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.project_state import ProjectRun
 from pyspider_lite.scheduler.registry import Registry
 
 logger = logging.getLogger("scheduler")
@@ -103,13 +105,15 @@ class Scheduler:
             window_total=options.window_total,
             fail_pause_num=options.fail_pause_num,
             active_tasks=options.active_tasks,
+            gone=self._forget,
         )
         self.projects = self._registry.projects
         self._dispatcher = Dispatcher(
             taskdb, epoch, self.leases, tasks_out, pages_out, self._too_large, options.process_time_limit
         )
-        self._control = ControlWork(
-            taskdb, projectdb, resultdb, self._registry, self._dispatcher, options.delete_time, give_ticks=options.cron
+        self._control = ControlWork(taskdb, self.projects, self._dispatcher, give_ticks=options.cron)
+        self._deletion = Deletion(
+            taskdb, projectdb, resultdb, self._registry, self._control, epoch, options.delete_time
         )
         self._committer = Committer(
             taskdb,
@@ -168,7 +172,7 @@ class Scheduler:
         if now >= self._dispatch_from:
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
-        self._control.delete_stopped(now)
+        self._deletion.step(now)
 
     def _database_away(self, error: DatabaseError, now: float) -> None:
         self._waiter.away(error)
@@ -246,10 +250,7 @@ class Scheduler:
         for item in batch.items:
             match item:
                 case Report():
-                    for report in self._parts.take(item):
-                        self._batch.reports.append(report)
-                        if report.parts:
-                            self.leases.reported(report.key)
+                    self._hear_report(item)
                 case Claim():
                     self.leases.claim(item)
                 case Handover():
@@ -260,6 +261,17 @@ class Scheduler:
                     self.leases.release(item.worker, item.runs)
                 case Broken():
                     self.keep_aside(item.queue, item.reason, item.body)
+
+    def _hear_report(self, heard: Report) -> None:
+        project = self.projects.get(heard.project)
+        if project is not None and project.head.generation != heard.generation:
+            # of an earlier project of that name, whose runs had the same keys: it ends no lease and completes no report
+            self._batch.reports.append(heard)
+            return
+        for report in self._parts.take(heard):
+            self._batch.reports.append(report)
+            if report.parts:
+                self.leases.reported(report.key)
 
     def _hear_beat(self, beat: Beat) -> None:
         if not beat.leaving and beat.worker not in self.leases.workers:
@@ -400,6 +412,13 @@ class Scheduler:
     def _too_large(self, task: Dispatch, reason: str) -> None:
         logger.error("%s:%s cannot be given out: %s", task.project, task.taskid, reason)
         self._batch.poisoned.append(_failed(task.key, task.generation, f"cannot be given out: {reason}"))
+
+    def _forget(self, project: ProjectRun) -> None:
+        """The project is gone, or another one has its name: that one's tasks may have the same ids."""
+        self.leases.forget(project.name)
+        self._parts.forget(project.name)
+        self._known.drop(project.known_as)
+        self.counters.drop(project.name)
 
     def _wake_projects(self) -> None:
         for project in self.projects.values():
