@@ -244,7 +244,12 @@ def enter_on_start(taskdb: TaskDB, project: Project) -> None:
 def enter_delete(taskdb: TaskDB, project: Project) -> None:
     """Have the scheduler delete a project with its tasks and results."""
     task = NewTask(taskid="delete", project=project.name, url="data:,delete", generation=project.generation)
-    _enter(taskdb, project, f"delete:{project.name}:{project.generation}", ControlKind.DELETE, task)
+    _enter(taskdb, project, delete_key(project), ControlKind.DELETE, task)
+
+
+def delete_key(project: Project) -> str:
+    """Id of the control row that asks for a project's deletion."""
+    return f"delete:{project.name}:{project.generation}"
 
 
 def _enter(taskdb: TaskDB, project: Project, key: str, kind: ControlKind, task: NewTask) -> None:

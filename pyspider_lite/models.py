@@ -110,6 +110,10 @@ class ProjectState(Struct, frozen=True, kw_only=True):
     last_tick: int = 0
     #: the jobs of its script, and what became of them
     jobs: list["JobState"] = []
+    #: automatic pause: when it is or was to end, Unix seconds, 0 if there is none (behaviour S55)
+    paused_until: float = 0.0
+    #: why it pauses, in words
+    pause_reason: str = ""
 
     @property
     def finished(self) -> bool:

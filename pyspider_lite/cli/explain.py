@@ -44,14 +44,14 @@ def explain_command(ctx: click.Context, project: str, page: str) -> None:
             raise ConfigError(f"there is no project {project}, so submissions to it are dropped{hint}")
         taskid = _taskid(page)
         tasks = _find(taskdb, project, page, taskid)
-        leader, now = taskdb.leader(), taskdb.time()
+        leader, now, state = taskdb.leader(), taskdb.time(), taskdb.project_states().get(project)
     leads = leader is not None and leader.until >= now
     if not tasks:
         click.echo(_stranger(page, project))
     not_asked = ""
     for one in [task.taskid for task in tasks] or [taskid]:
         live, not_asked = _ask(settings, project, one) if not not_asked else (None, not_asked)
-        around = explanation.Around(now=now, project=stored, leads=leads, live=live)
+        around = explanation.Around(now=now, project=stored, leads=leads, live=live, state=state)
         if len(tasks) > 1:
             click.echo(f"{one}:")
         _show(next((task for task in tasks if task.taskid == one), None), around)

@@ -14,10 +14,11 @@ from pyspider_lite import bootstrap
 from pyspider_lite.cli import jobs_view, options
 from pyspider_lite.cli.script import read_script
 from pyspider_lite.configuration import parse_rate
-from pyspider_lite.database.base import ProjectDB
+from pyspider_lite.database.base import ProjectDB, TaskDB
 from pyspider_lite.database.names import verify_project_name
 from pyspider_lite.errors import ConfigError, RefusedToStart
 from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, ProjectStatus
+from pyspider_lite.scheduler import explanation
 
 #: seconds that `delete` waits for the scheduler
 DELETE_PATIENCE = 15.0
@@ -60,6 +61,9 @@ def push(
         )
     changes = _changes(rate, burst, group, status)
     with bootstrap.open_projectdb(settings, create=True) as projectdb:
+        if (stored := projectdb.get(name)) is not None:
+            with bootstrap.open_taskdb(settings, create=True) as taskdb:
+                _refuse_if_doomed(taskdb, stored)
         known = projectdb.update(name, script=script, **changes)
         if not known:
             projectdb.insert(Project(name=name, script=script, **changes))
@@ -85,7 +89,7 @@ def list_projects(ctx: click.Context, form: str) -> None:
             {
                 "name": head.name, "group": head.group, "status": str(head.status), "rate": _shown(head.rate),
                 "burst": _shown(head.burst), "active": state.active, "success": state.success, "failed": state.failed,
-                "bad": state.bad,
+                "bad": state.bad, "paused_until": _pause_shown(head.status, state),
             }
         )  # fmt: skip
     if form == "jsonl":
@@ -110,6 +114,31 @@ def jobs(ctx: click.Context, name: str, form: str) -> None:
         click.echo(line)
     if not records and form == "text":
         click.echo(f"no jobs are known of {name}; a scheduler asks its script for them when the project runs")
+
+
+@project_command.command("show")
+@click.argument("name")
+@click.pass_context
+def show_project(ctx: click.Context, name: str) -> None:
+    """Say what a project does now, and why not if it does nothing."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        project = _project(projectdb, name)
+        state, now = taskdb.project_states().get(name) or ProjectState(project=name), taskdb.time()
+        doomed = _is_doomed(taskdb, project)
+    click.echo(f"{name} is {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
+    click.echo(
+        f"tasks: {state.active} active ({state.periodic} of them again and again), {state.success} success, "
+        f"{state.failed} failed, {state.bad} bad"
+    )
+    if state.armed:
+        click.echo(f"crawl {state.crawl + 1} goes on")
+    elif state.crawl:
+        click.echo(f"crawl {state.crawl} is finished")
+    if doomed:
+        click.echo("it is to be deleted, as soon as a scheduler runs")
+    elif project.status in ACTIVE_PROJECT and (pause := explanation.of_pause(name, state, now)):
+        click.echo(pause)
 
 
 @project_command.command("set")
@@ -143,9 +172,13 @@ def run(ctx: click.Context, name: str) -> None:
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
         project = _project(projectdb, name)
+        _refuse_if_doomed(taskdb, project)
+        state = taskdb.project_states().get(name)
         if project.status not in ACTIVE_PROJECT:
             projectdb.update(name, status=str(ProjectStatus.RUNNING))
             project = _project(projectdb, name)
+        elif state is not None and state.paused_until:
+            projectdb.update(name, status=str(project.status))  # lifts the pause
         bootstrap.enter_on_start(taskdb, project)
     click.echo(f"{name} is {project.status}; on_start was entered")
     _warn_of_rate(project)
@@ -161,6 +194,25 @@ def stop(ctx: click.Context, name: str) -> None:
         _project(projectdb, name)
         projectdb.update(name, status=str(ProjectStatus.STOP))
     click.echo(f"{name} is stopped")
+
+
+@project_command.command()
+@click.argument("name")
+@click.pass_context
+def resume(ctx: click.Context, name: str) -> None:
+    """Lift the pause of a project whose last tasks all failed: its tasks are tried again at once."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        project = _project(projectdb, name)
+        state = taskdb.project_states().get(name)
+        if project.status not in ACTIVE_PROJECT:
+            raise ConfigError(f"{name} is {project.status}, not paused: start it with pyspider_lite project run {name}")
+        if state is None or not state.paused_until:
+            click.echo(f"{name} does not pause")
+            return
+        # the scheduler lifts the pause of every project that a user changes
+        projectdb.update(name, status=str(project.status))
+    click.echo(f"{name} goes on")
 
 
 @project_command.command()
@@ -194,6 +246,25 @@ def _await_deletion(projectdb: ProjectDB, project: Project) -> bool:
             return True
         time.sleep(0.2)
     return False
+
+
+def _is_doomed(taskdb: TaskDB, project: Project) -> bool:
+    """Its deletion is noted and not done yet."""
+    key = bootstrap.delete_key(project)
+    with taskdb.begin(None) as tx:
+        return key in tx.existing_controls([key])
+
+
+def _refuse_if_doomed(taskdb: TaskDB, project: Project) -> None:
+    if _is_doomed(taskdb, project):
+        raise RefusedToStart(
+            f"{project.name} is to be deleted, which a scheduler does: start one, and try again when it has done so"
+        )
+
+
+def _pause_shown(status: str, state: ProjectState) -> str:
+    """Until when a project pauses because everything failed, "" if it does not."""
+    return explanation.moment(state.paused_until) if status in ACTIVE_PROJECT and state.paused_until else ""
 
 
 def _changes(rate: str | None, burst: str | None, group: str | None, status: str | None) -> dict[str, Any]:

@@ -64,6 +64,8 @@ PROJECT_STATE = sa.Table(
     sa.Column("armed", sa.SmallInteger, nullable=False),
     sa.Column("last_tick", sa.BigInteger, nullable=False),
     sa.Column("jobs", TEXT),
+    sa.Column("paused_until", TIME),
+    sa.Column("pause_reason", TEXT),
     **_MYSQL,
 )
 DEAD_LETTER = sa.Table(

@@ -69,6 +69,8 @@ def project_state(row: Sequence[Any]) -> ProjectState:
     fields = dict(zip(_STATE_FIELDS, row, strict=True))
     fields["armed"] = bool(fields["armed"])
     fields["jobs"] = msgspec.convert(from_json(fields["jobs"]), list[JobState]) if fields["jobs"] else []
+    fields["paused_until"] = fields["paused_until"] or 0.0
+    fields["pause_reason"] = fields["pause_reason"] or ""
     return ProjectState(**fields)
 
 

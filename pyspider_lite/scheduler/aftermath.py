@@ -14,7 +14,7 @@ from pyspider_lite.scheduler.control_work import ControlWork
 from pyspider_lite.scheduler.drops import Drop
 from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Dropped, Plan, ProjectPlan
-from pyspider_lite.scheduler.project_state import ProjectRun
+from pyspider_lite.scheduler.project_state import PauseState, ProjectRun
 
 logger = logging.getLogger("scheduler")
 
@@ -77,8 +77,24 @@ class Aftermath:
             if not report.ok:
                 logger.warning("%s: %s failed: %s", report.project, report.taskid, _exception(report))
             return
-        project.pause.record(report.ok, now)
+        self._pause(report, project, now)
         self._log(report, plan.projects[report.project], project, now)
+
+    def _pause(self, report: Report, project: ProjectRun, now: float) -> None:
+        """The report counts for the automatic pause; what it changes is said, and stored by the next commit."""
+        pause = project.pause
+        match pause.record(report.ok, now):
+            case PauseState.PAUSED:
+                reason = (
+                    f"{pause.describe()}, the last one {report.url[:200]}: {_exception(report) or 'no reason known'}"
+                )
+                pause.reason = reason
+                logger.warning(
+                    "project %s pauses for %d s, then a few tasks are tried (`project resume` does so at once): %s",
+                    *(project.name, pause.until(now) - now, reason),
+                )
+            case PauseState.FREE:
+                logger.info("project %s goes on: %s went well", project.name, report.url[:200])
 
     def _log(self, report: Report, planned: ProjectPlan, project: ProjectRun, now: float) -> None:
         fetch, process = report.track.get("fetch") or {}, report.track.get("process") or {}

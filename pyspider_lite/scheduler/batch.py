@@ -27,6 +27,8 @@ class Batch:
         self.ticks: dict[str, Ticks] = {}
         #: projects that may be finished
         self.ending: set[str] = set()
+        #: automatic pauses that began or ended, by project: until when, and why
+        self.pauses: dict[str, tuple[float, str]] = {}
         #: called after the commit with the plan: acks, answers
         self.then: list[Callable[[Plan], None]] = []
         #: these reports stand for others that could not be stored
@@ -41,6 +43,7 @@ class Batch:
             or self.dead_letters
             or self.ticks
             or self.ending
+            or self.pauses
             or self.then
         )
 
@@ -64,9 +67,8 @@ class Batch:
                 batches.append(Batch())
             batches[-1].submissions = self.submissions[start : start + rows]
             size = 1
-        last = batches[-1]
-        last.poisoned, last.controls, last.dead_letters = self.poisoned, self.controls, self.dead_letters
-        last.ticks, last.ending, last.then = self.ticks, self.ending, self.then
+        batches[-1].poisoned, batches[-1].then = self.poisoned, self.then
+        batches[-1].take_rows(self)
         return batches
 
     def halves(self) -> list[Batch]:
@@ -81,8 +83,8 @@ class Batch:
             setattr(first, name, values[:left])
             setattr(second, name, values[left:])
             left = max(0, left - len(values))
-        second.controls, second.dead_letters = self.controls, self.dead_letters
-        second.ticks, second.ending, second.then = self.ticks, self.ending, self.then
+        second.then = self.then
+        second.take_rows(self)
         first.last_resort = second.last_resort = self.last_resort
         return [first, second]
 
@@ -96,10 +98,18 @@ class Batch:
             )
             for report in self.reports
         ]
-        batch.controls, batch.dead_letters = self.controls, self.dead_letters
-        batch.ticks, batch.ending, batch.then = self.ticks, self.ending, self.then
+        batch.then = self.then
+        batch.take_rows(self)
         batch.last_resort = True
         return batch
+
+    def take_rows(self, other: Batch) -> None:
+        """What stands beside the reports and submissions of another batch is written with this one."""
+        self.controls += other.controls
+        self.dead_letters += other.dead_letters
+        self.ticks.update(other.ticks)
+        self.ending |= other.ending
+        self.pauses.update(other.pauses)
 
     def as_dead_letters(self, reason: str, now: float) -> list[DeadLetter]:
         """What is given up, kept with the reason."""

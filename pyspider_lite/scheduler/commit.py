@@ -93,7 +93,7 @@ class Committer:
 
     def _wanted(self, batch: Batch, submissions: Iterable["_Sorted"]) -> dict[str, set[str]]:
         """The tasks whose stored state the decisions need, by project."""
-        wanted: dict[str, set[str]] = {name: set() for name in (*batch.ticks, *batch.ending)}
+        wanted: dict[str, set[str]] = {name: set() for name in (*batch.ticks, *batch.ending, *batch.pauses)}
         for report in batch.reports + batch.poisoned:
             wanted.setdefault(report.project, set()).add(report.taskid)
         for tasks in submissions:
@@ -125,11 +125,12 @@ class Committer:
         self._decide_submissions(plan, submitted)
         for row in batch.controls:
             plan.controls[row.id] = row
-        for name, ticks in batch.ticks.items():
-            if name in plan.projects:
-                plan.tick(name, ticks)
-        for name in sorted(batch.ending & plan.projects.keys()):
-            self._decide_finished(tx, plan, name)
+        for name, planned in plan.projects.items():
+            if name in batch.ticks:
+                plan.tick(name, batch.ticks[name])
+            planned.pause = batch.pauses.get(name)
+            if name in batch.ending:
+                self._decide_finished(tx, plan, name)
 
     def _decide_report(self, plan: Plan, report: Report, alive: set[str]) -> None:
         project = self._projects.get(report.project)

@@ -161,10 +161,10 @@ class Dispatcher:
                 room -= max(0, self._count(project, MIN_SHARE, total // 2, now))
         return ready
 
-    def _count(self, project: ProjectRun, share: int, cap: int, now: float) -> int:
-        """How many tasks may go of this project, when it may get ``share`` and hold ``cap``."""
-        held = self._leases.tasks[project.name]
-        return int(min(share, project.bucket.available(now), cap - held, len(project.window)))
+    def _count(self, project: ProjectRun, share: int, cap: int, now: float, chosen: int = 0) -> int:
+        """How many tasks more than ``chosen`` may go of this project, when it may get ``share`` and hold ``cap``."""
+        room = min(cap, project.pause.allowance(now)) - self._leases.tasks[project.name] - chosen
+        return int(min(share, project.bucket.available(now), room, len(project.window)))
 
     def _look(self, project: ProjectRun, now: float) -> bool:
         """Something of this project may go; refills its window if it runs low."""
@@ -192,7 +192,7 @@ class Dispatcher:
             share = max(MIN_SHARE, room // len(waiting))
             still: list[ProjectRun] = []
             for project in waiting:
-                count = self._count(project, min(share, room), cap - len(chosen[project.name]), now)
+                count = self._count(project, min(share, room), cap, now, len(chosen[project.name]))
                 if count > 0:
                     chosen[project.name] += [key for _ in range(count) if (key := project.window.take())]
                     project.bucket.take(count)

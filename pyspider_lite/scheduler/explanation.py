@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import ACTIVE_PROJECT, Project, Task, TaskState, TaskStatus
+from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, Task, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
 
 _REASONS = {
@@ -33,6 +33,8 @@ class Around(Struct, frozen=True, kw_only=True):
     leads: bool
     #: the answer of the scheduler's `explain`, None if it could not be asked
     live: dict[str, Any] | None = None
+    #: of the project, None if it has none yet
+    state: ProjectState | None = None
 
 
 def of_task(task: Task, around: Around) -> str:
@@ -122,11 +124,24 @@ def _hindrance(name: str, around: Around) -> str:
             return f"the project's {what} is 0: `pyspider_lite project set {name} --{what} 1` changes that"
     if not around.leads:
         return "no scheduler runs now"
-    if live.get("paused_until"):
-        return f"the project pauses until {moment(live['paused_until'])}, because its last tasks all failed"
+    if pause := of_pause(name, around.state, around.now):
+        return pause
     if live.get("asked") is False:
         return "its script was not loaded yet (processors do that)"
     return ""
+
+
+def of_pause(name: str, state: ProjectState | None, now: float) -> str:
+    """That the project pauses by itself, why and what happens next; "" if it does not."""
+    if state is None or not state.paused_until:
+        return ""
+    why = f"because {state.pause_reason}"
+    if state.paused_until <= now:
+        return f"the project was paused, {why}; it goes on as soon as one of the few tasks that are tried now goes well"
+    return (
+        f"the project pauses until {moment(state.paused_until)}, {why}; then a few tasks are tried, "
+        f"and `pyspider_lite project resume {name}` does so at once"
+    )
 
 
 # --- tasks that ended -----------------------------------------------------------------------------------------------

@@ -71,6 +71,8 @@ class ProjectPlan(Struct):
     last_tick: int = 0
     #: None if nothing became of its jobs
     jobs: list[JobState] | None = None
+    #: the automatic pause as it is now: until when, and why
+    pause: tuple[float, str] | None = None
 
     def moved(self, before: tuple[int, bool] | None, after: tuple[int, bool]) -> None:
         """A task went from one (status, periodic) to another."""
@@ -83,8 +85,11 @@ class ProjectPlan(Struct):
     def new_counts(self) -> ProjectState:
         """The state row after this plan."""
         counts = {name: max(0, getattr(self.counts, name) + n) for name, n in self.change.items()}
+        until, reason = self.pause or (self.counts.paused_until, self.counts.pause_reason)
         return replace(
             self.counts,
+            paused_until=until,
+            pause_reason=reason,
             armed=(self.armed or self.counts.armed) and not self.ended,
             crawl=self.counts.crawl + self.ended,
             last_tick=max(self.last_tick, self.counts.last_tick),

@@ -12,6 +12,9 @@ from pyspider_lite.scheduler.drops import Drops
 from pyspider_lite.scheduler.frontier import Window
 from pyspider_lite.scheduler.token_bucket import TokenBucket
 
+#: seconds that an automatic pause lasts (behaviour S56)
+PAUSE_TIME = 300.0
+
 
 class Info(Struct, frozen=True):
     """What a project's script says of itself (behaviour H63)."""
@@ -30,22 +33,34 @@ class PauseState(StrEnum):
 
 
 class AutoPause:
-    """Stops giving out a project whose last results all failed; lets a few through after a while (behaviour S55 to S57)."""
+    """Stops giving out a project whose last results all failed; lets a few through after a while (behaviour S55 to S57).
 
-    def __init__(self, fail_num: int, *, pause_time: float = 300.0, check_num: int = 3) -> None:
+    ``until`` takes a pause up again that a scheduler before us began: it goes on, or its tries do.
+    """
+
+    def __init__(
+        self, fail_num: int, *, pause_time: float = PAUSE_TIME, check_num: int = 3, until: float = 0.0
+    ) -> None:
         self._fail_num = fail_num
         self._pause_time = pause_time
         self._check_num = check_num
         self._failures = 0
         self._checked = 0
-        self._until = 0.0
-        self.state = PauseState.FREE
+        self._until = until
+        self.state = PauseState.PAUSED if until and fail_num > 0 else PauseState.FREE
+        #: why, in words
+        self.reason = ""
 
-    def record(self, ok: bool, now: float) -> None:
-        """A result came in."""
+    def record(self, ok: bool, now: float) -> PauseState | None:
+        """A result came in; the new state if it changed that."""
         self._settle(now)
+        before = self._until, self.state
+        self._count(ok, now)
+        return self.state if before != (self._until, self.state) else None
+
+    def _count(self, ok: bool, now: float) -> None:
         if ok:
-            self._failures, self.state = 0, PauseState.FREE
+            self.resume()
             return
         self._failures += 1
         if self.state is PauseState.CHECKING:
@@ -56,13 +71,30 @@ class AutoPause:
             self._pause(now)
 
     def resume(self) -> None:
-        """A user lifts the pause."""
-        self._failures, self.state = 0, PauseState.FREE
+        """Free again: a task went well, or a user wants it."""
+        self._failures, self._checked, self.state = 0, 0, PauseState.FREE
 
     def paused(self, now: float) -> bool:
         """Nothing is to be given out."""
         self._settle(now)
         return self.state is PauseState.PAUSED
+
+    @property
+    def stored(self) -> tuple[float, str]:
+        """What a scheduler after us has to know: until when, and why; 0 if it is free."""
+        return (0.0, "") if self.state is PauseState.FREE else (self._until, self.reason)
+
+    def allowance(self, now: float) -> float:
+        """How many tasks may be in flight: none, or as many as are still to be tried."""
+        if self.paused(now):
+            return 0
+        return self._check_num - self._checked if self.state is PauseState.CHECKING else math.inf
+
+    def describe(self) -> str:
+        """What happened when it began to pause."""
+        if self._checked:
+            return f"all {self._checked} tasks that were tried after the last pause failed"
+        return f"the last {self._failures} tasks all failed"
 
     def until(self, now: float) -> float:
         """When it may be tried again; ``now`` if it is not paused."""
@@ -93,7 +125,10 @@ class ProjectRun:
         self.counts = counts
         self.bucket = TokenBucket(head.rate, head.burst, now)
         self.window = Window(window_limit)
-        self.pause = AutoPause(fail_pause_num)
+        # who changed the project since, wants it to be tried
+        lifted = head.updatetime > counts.paused_until - PAUSE_TIME
+        self.pause = AutoPause(fail_pause_num, until=0.0 if lifted else counts.paused_until)
+        self.pause.reason = counts.pause_reason
         self.md5 = ""
         #: None until the script has answered _on_get_info; nothing is given out before (behaviour S12)
         self.info: Info | None = None

@@ -116,6 +116,8 @@ class Registry:
         project.bucket.set(head.rate, head.burst, now)
         project.wake_at = float("-inf")
         project.may_be_finished = True
+        # who changes a project wants it to be tried
+        project.pause.resume()
         if was_active and not project.active:
             logger.info("project %s: %s, nothing more is given out", head.name, head.status)
         if not project.active:

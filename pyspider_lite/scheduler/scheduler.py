@@ -164,7 +164,7 @@ class Scheduler:
         self._refresh_projects(now)
         self._control.load(now)
         self._commit_all(now)
-        self._look_for_ends()
+        self._look_at_projects()
         self._control.tick(self._batch, now)
         self._commit_all(now)
         self._requeue_lost(now)
@@ -332,9 +332,12 @@ class Scheduler:
             self._control.ask_info(self._batch, project)
             self._control.unpark(project.name)
 
-    def _look_for_ends(self) -> None:
-        """Projects that may be finished: everything that was heard is committed."""
+    def _look_at_projects(self) -> None:
+        """What the commits brought about: projects that may be finished, as everything that was heard is committed; pauses."""
         for project in self.projects.values():
+            counts = project.counts
+            if project.pause.stored != (counts.paused_until, counts.pause_reason):
+                self._batch.pauses[project.name] = project.pause.stored
             if project.may_be_finished and project.active:
                 project.may_be_finished = False
                 if project.counts.armed and project.counts.finished:
@@ -370,10 +373,7 @@ class Scheduler:
             self._batch.dead_letters += batch.as_dead_letters(str(error), now)
             if batch.reports or batch.poisoned or batch.submissions:
                 # what stood beside it is not to blame
-                self._batch.controls += batch.controls
-                self._batch.dead_letters += batch.dead_letters
-                self._batch.ticks.update(batch.ticks)
-                self._batch.ending |= batch.ending
+                self._batch.take_rows(batch)
             for then in batch.then:
                 then(Plan(now, self.leases.run_of))
 
