@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pyspider_lite.database import connect_projectdb, connect_taskdb
 from pyspider_lite.database.base import NewRow
-from pyspider_lite.models import NewTask, Project, TaskEnd, TaskRestart, TaskStatus
+from pyspider_lite.models import NewTask, Project, ProjectState, TaskEnd, TaskRestart, TaskStatus
 from pyspider_lite.rpc import RpcServer, server
 from pyspider_lite.scheduler import explanation
 
@@ -290,6 +291,27 @@ def test_links_that_the_callback_dropped(shop: Shop, said: Callable[..., str]) -
     assert "\nIts callback dropped links: bad-url 2, duplicate 1.\n" in said()
 
 
+# --- a project that pauses by itself, which the database knows ---
+
+
+def test_a_pause_its_reason_and_what_lifts_it(shop: Shop, said: Callable[..., str], live: dict[str, Any]) -> None:
+    shop.submitted()
+    new = f"{URL} was submitted and not crawled yet; its next run is due since T, but the project "
+    state = ProjectState(project="shop", paused_until=shop.now + 300, pause_reason="the last 10 tasks all failed")
+    with shop.taskdb.begin(None) as tx:
+        tx.put_project_states([state])
+    assert said() == (
+        f"{new}pauses until T, because the last 10 tasks all failed; then a few tasks are tried, and "
+        "`pyspider_lite project resume shop` does so at once.\n"
+    )
+    with shop.taskdb.begin(None) as tx:
+        tx.put_project_states([replace(state, paused_until=shop.now - 1)])
+    assert said() == (
+        f"{new}was paused, because the last 10 tasks all failed; it goes on as soon as one of the few tasks that are tried now "
+        "goes well.\n"
+    )
+
+
 # --- with a scheduler ---
 
 
@@ -297,7 +319,7 @@ def test_links_that_the_callback_dropped(shop: Shop, said: Callable[..., str]) -
 def live(shop: Shop) -> Iterator[dict[str, Any]]:
     """What the scheduler that leads answers."""
     answer: dict[str, Any] = {
-        "known": True, "asked": True, "in_flight": False, "paused_until": 0.0, "drop": None, "dropped": {},
+        "known": True, "asked": True, "in_flight": False, "drop": None, "dropped": {},
     }  # fmt: skip
     port = RpcServer("127.0.0.1", 0, secret="")
     port.serve({"explain": lambda project, taskid: answer if project == "shop" else {"known": False}})
@@ -312,9 +334,7 @@ def test_what_only_the_scheduler_knows(shop: Shop, said: Callable[..., str], liv
     assert said() == f"{new}comes as soon as the project's rate of 2 a second and better tasks leave room.\n"
     live["in_flight"] = True
     assert said() == f"{new}is under way now.\n"
-    live.update(in_flight=False, paused_until=shop.now + 300)
-    assert said() == f"{new}is due since T, but the project pauses until T, because its last tasks all failed.\n"
-    live.update(paused_until=0.0, asked=False)
+    live.update(in_flight=False, asked=False)
     assert said() == f"{new}is due since T, but its script was not loaded yet (processors do that).\n"
 
 

@@ -245,7 +245,6 @@ def _explain(scheduler: Scheduler, name: str, taskid: str) -> dict[str, Any]:
         "known": True,
         "asked": project.info is not None,
         "in_flight": scheduler.leases.run_of(name, taskid) is not None,
-        "paused_until": project.pause.until(now) if project.pause.paused(now) else 0.0,
         "drop": drop and msgspec.to_builtins(drop),
         "dropped": {
             event.removeprefix("dropped-"): count for event, count in events.items() if event.startswith("dropped-")

@@ -141,7 +141,7 @@ def test_what_it_knows_of_a_task(played: Crawl) -> None:
     played.project()
     played.submit(new("a"))
     assert explained() == {
-        "known": True, "asked": False, "in_flight": False, "paused_until": 0.0, "drop": None, "dropped": {},
+        "known": True, "asked": False, "in_flight": False, "drop": None, "dropped": {},
     }  # fmt: skip
     played.ready("p")
     (run,) = played.tasks()
@@ -156,7 +156,3 @@ def test_what_it_knows_of_a_task(played: Crawl) -> None:
     assert (answer["in_flight"], answer["asked"], answer["dropped"]) == (False, True, {"fresh": 1})
     assert explained("p", "b")["drop"] is None
     assert explained("nobody", "a") == {"known": False}
-    for number in range(10):
-        played.submit(new(f"bad{number}", schedule={"retries": 0}))
-        played.step(*[done(task, ok=False) for task in played.tasks()])
-    assert explained()["paused_until"] > played.now
