@@ -240,6 +240,50 @@ def test_delete_asks_the_scheduler_and_tells_if_there_is_none(command, monkeypat
     assert project("shop").status == "STOP"
     command("project", "delete", "shop", "--yes")
     assert [control.kind for control in controls()] == ["delete"]
+    # what is done to it now would be deleted, too
+    for words in (["push", "shop.py"], ["run", "shop"]):
+        outcome = command("project", *words)
+        assert (outcome.code, "shop is to be deleted" in outcome.err) == (3, True)
+    assert "it is to be deleted" in command("project", "show", "shop").out
+    assert project("shop").status == "STOP"
+
+
+def test_a_pause_is_shown_and_lifted(command):
+    command("project", "push", "shop.py", "--status", "RUNNING")
+    assert command("project", "resume", "shop").out == "shop does not pause\n"
+    for until, words in ((time.time() + 300, "the project pauses until"), (1.0, "the project was paused")):
+        connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
+        row = models.ProjectState(
+            project="shop",
+            active=3,
+            periodic=1,
+            failed=10,
+            crawl=4,
+            armed=True,
+            paused_until=until,
+            pause_reason="it fails",
+        )
+        with connected.begin(None) as tx:
+            tx.put_project_states([row])
+        connected.close()
+        before = project("shop").updatetime
+        shown = command("project", "show", "shop").out.splitlines()
+        assert shown[:3] == [
+            "shop is RUNNING, rate 1.0, burst 3.0",
+            "tasks: 3 active (1 of them again and again), 0 success, 10 failed, 0 bad",
+            "crawl 5 goes on",
+        ]
+        assert shown[3].startswith(f"{words}") and "because it fails" in shown[3]
+        (listed,) = [json.loads(line) for line in command("project", "list", "--format", "jsonl").out.splitlines()]
+        assert listed["paused_until"]
+        assert command("project", "resume", "shop").out == "shop goes on\n"
+        assert project("shop").updatetime > before
+    before = project("shop").updatetime
+    command("project", "run", "shop")
+    assert project("shop").updatetime > before
+    command("project", "stop", "shop")
+    assert len(command("project", "show", "shop").out.splitlines()) == 3
+    assert command("project", "resume", "shop").code == 2
 
 
 def test_delete_asks_the_user(command, monkeypatch):

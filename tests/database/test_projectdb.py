@@ -2,6 +2,7 @@
 
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +79,27 @@ def test_what_cannot_be_updated_is_named(projectdb: ProjectDB) -> None:
 
 
 @pytest.mark.behaviour("X-S14")
+def test_the_stamp_sees_what_a_slow_clock_writes(projectdb: ProjectDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop must be seen in the scheduler's next look, whichever machine it is written on."""
+    projectdb.insert(Project(name="written-by-a-fast-clock".replace("-", "_")))
+    monkeypatch.setattr("pyspider_lite.database.projectdb.time", SimpleNamespace(time=lambda: 1_700_000_000.0))
+    projectdb.insert(Project(name="shop"))
+    stamps = [projectdb.stamp()]
+    for status in (ProjectStatus.RUNNING, ProjectStatus.STOP):
+        assert projectdb.update("shop", status=status)
+        stamps.append(projectdb.stamp())
+    assert len(set(stamps)) == 3
+
+
+@pytest.mark.behaviour("X-S15")
+def test_a_project_of_another_generation_is_not_dropped(projectdb: ProjectDB) -> None:
+    projectdb.insert(Project(name="a", generation="new"))
+    projectdb.drop("a", "old")
+    assert projectdb.get("a") is not None
+    projectdb.drop("a", "new")
+    assert projectdb.get("a") is None
+
+
 def test_the_stamp_sees_drops_and_other_connections(projectdb: ProjectDB) -> None:
     copy = projectdb.copy()
     projectdb.insert(Project(name="a"))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyspider_lite.database import schema
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.errors import DatabaseError, DataError, LostLeadership
 from pyspider_lite.models import (
@@ -320,6 +321,35 @@ def test_dropping_a_project_takes_everything_of_it_and_nothing_else(taskdb: Task
     assert list(taskdb.project_states()) == ["other"]
     assert [row.project for row in taskdb.dead_letters()] == ["other"]
     taskdb.drop_project("never there")
+
+
+def test_a_state_table_from_before_there_were_pauses(taskdb: TaskDB) -> None:
+    with taskdb.begin(None) as tx:
+        tx.put_project_states([ProjectState(project=P, active=3, armed=True)])
+    database = taskdb._database  # type: ignore[attr-defined]
+    with database.change_tables() as conn:
+        quoted = conn.dialect.identifier_preparer.quote_identifier("lite-project-state")
+        for column in ("paused_until", "pause_reason"):
+            conn.exec_driver_sql(f"ALTER TABLE {quoted} DROP COLUMN {column}")
+        schema.ensure(conn, schema.PROJECT_STATE)
+    assert taskdb.project_states() == {P: ProjectState(project=P, active=3, armed=True)}
+    with taskdb.begin(None) as tx:
+        tx.put_project_states([ProjectState(project=P, paused_until=1.5, pause_reason="why")])
+        assert tx.project_states([P])[P].pause_reason == "why"
+    assert taskdb.project_states()[P].paused_until == 1.5
+
+
+def test_what_asks_for_a_deletion_outlives_it(taskdb: TaskDB) -> None:
+    epoch = taskdb.lead("a", 9.0, "")
+    row = Control(id="d", project=P, kind=ControlKind.DELETE, task=submission("d"))
+    with taskdb.begin(None) as tx:
+        tx.add_controls([row, msgspec.structs.replace(row, id="c", kind=ControlKind.CRON)])
+    taskdb.drop_project(P, epoch)
+    assert [found.id for found in taskdb.controls(0, 10)] == ["d"]
+    insert(taskdb, new("a"))
+    with pytest.raises(LostLeadership):
+        taskdb.drop_project(P, (epoch or 0) - 1)
+    assert one(taskdb, "a").taskid == "a"
 
 
 def test_a_table_dropped_by_another_process_reads_as_nothing(taskdb: TaskDB) -> None:
