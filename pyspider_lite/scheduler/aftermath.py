@@ -122,7 +122,6 @@ class Aftermath:
 
     def _project(self, project: ProjectRun, planned: ProjectPlan, now: float) -> None:
         project.counts = planned.new_counts()
-        project.may_be_finished = not planned.ended
         if planned.ended:
             _say_finished(project)
         self._known.add(project.known_as, planned.known)

@@ -11,6 +11,7 @@ import re
 from pyspider_lite.consumer import Backoff
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
+from pyspider_lite.outages import Waiter
 from pyspider_lite.scheduler.control_work import ControlWork
 from pyspider_lite.scheduler.registry import Registry
 
@@ -38,6 +39,7 @@ class Deletion:
         self._epoch = epoch
         self._delete_time = delete_time
         self._backoff = Backoff(0.2)
+        self._waiter = Waiter()
         self._retry_at = float("-inf")
 
     def step(self, now: float) -> None:
@@ -50,11 +52,15 @@ class Deletion:
         except LostLeadership:
             raise
         except DatabaseError as error:
-            pause = self._backoff.next()
-            self._retry_at = now + pause
-            logger.warning("a project could not be deleted, tried again in %.1f s: %s", pause, error)
+            self._waiter.away(error)
+            self._retry_at = now + self._backoff.next()
         else:
+            self._waiter.back()
             self._backoff.reset()
+
+    def end(self) -> None:
+        """The scheduler leads no longer."""
+        self._waiter.stop()
 
     def _groups(self, now: float) -> None:
         for project in list(self._registry.projects.values()):

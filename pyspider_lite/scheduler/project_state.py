@@ -137,8 +137,6 @@ class ProjectRun:
         self.last_tick = max(counts.last_tick, int(min(head.updatetime, now))) if counts.last_tick else int(now)
         #: when its next cron tick is due
         self.next_tick = -math.inf
-        #: something was committed since the last look at whether it is finished
-        self.may_be_finished = True
         #: not before this time is it worth looking for work again
         self.wake_at = -math.inf
         #: when it was given something the last time, in turns of the dispatcher

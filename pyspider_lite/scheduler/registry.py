@@ -33,6 +33,8 @@ class Registry:
     ) -> None:
         """``gone`` is told of each project that is no more."""
         self.projects: dict[str, ProjectRun] = {}
+        #: names of projects that were added or changed since the scheduler looked what that brings about
+        self.touched: set[str] = set()
         self._projectdb = projectdb
         self._window = window
         self._window_total = window_total
@@ -103,6 +105,7 @@ class Registry:
         if project.active:
             project.md5 = self._md5(head.name)
         self.projects[head.name] = project
+        self.touched.add(head.name)
         return project
 
     def _update(self, project: ProjectRun, head: ProjectHead, now: float) -> bool:
@@ -115,7 +118,7 @@ class Registry:
         project.head = head
         project.bucket.set(head.rate, head.burst, now)
         project.wake_at = float("-inf")
-        project.may_be_finished = True
+        self.touched.add(head.name)
         # who changes a project wants it to be tried
         project.pause.resume()
         if was_active and not project.active:

@@ -183,6 +183,7 @@ class Scheduler:
     def end(self) -> None:
         """It leads no longer, so it waits for nothing."""
         self._waiter.stop()
+        self._deletion.end()
 
     @property
     def backlog(self) -> int:
@@ -333,15 +334,14 @@ class Scheduler:
             self._control.unpark(project.name)
 
     def _look_at_projects(self) -> None:
-        """What the commits brought about: projects that may be finished, as everything that was heard is committed; pauses."""
-        for project in self.projects.values():
+        """What commits and users brought about: projects that may be finished, as everything that was heard is committed; pauses."""
+        touched, self._registry.touched = self._registry.touched, set()
+        for project in [self.projects[name] for name in touched if name in self.projects]:
             counts = project.counts
             if project.pause.stored != (counts.paused_until, counts.pause_reason):
                 self._batch.pauses[project.name] = project.pause.stored
-            if project.may_be_finished and project.active:
-                project.may_be_finished = False
-                if project.counts.armed and project.counts.finished:
-                    self._batch.ending.add(project.name)
+            if project.active and counts.armed and counts.finished:
+                self._batch.ending.add(project.name)
 
     def _commit_all(self, now: float) -> None:
         """Commit what waits, cut into transactions of bounded size. A batch stays at the head until it is committed."""
@@ -358,6 +358,7 @@ class Scheduler:
                 continue
             self._waiting.popleft()
             self._aftermath.take_over(batch, plan, now)
+            self._registry.touched |= plan.projects.keys()
 
     def _bisect(self, batch: Batch, error: DataError, now: float) -> None:
         """Something in the batch cannot be stored: halve it until the bad one stands alone, then fail only that one."""

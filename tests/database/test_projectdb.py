@@ -100,6 +100,7 @@ def test_a_project_of_another_generation_is_not_dropped(projectdb: ProjectDB) ->
     assert projectdb.get("a") is None
 
 
+@pytest.mark.behaviour("X-S14")
 def test_the_stamp_sees_drops_and_other_connections(projectdb: ProjectDB) -> None:
     copy = projectdb.copy()
     projectdb.insert(Project(name="a"))

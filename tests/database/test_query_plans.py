@@ -182,6 +182,7 @@ def test_what_a_commit_reads_and_writes(databases: tuple[SqlTaskDB, SqlResultDB]
         tx.postpone(P, [NewTask(taskid=i, project=P, url="u") for i in ids[200:400]])
         tx.add_controls([Control(id="c", project=P, kind="cron", task=NewTask(taskid="c", project=P, url="u"))])
         assert tx.existing_controls([*ids[:10], "c"])
+        tx.waiting_controls(P, "g", ["start", "message"], 5)
         tx.delete_controls([taskid(5), "c"])
         tx.project_states([P])
         tx.put_project_states([ProjectState(project=P)])
