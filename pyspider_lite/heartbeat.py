@@ -29,7 +29,9 @@ from pyspider_lite.models import (
     Broken,
     Claim,
     Handover,
+    LetterKind,
     OrderKind,
+    QueueName,
     Release,
     Report,
     RunKey,
@@ -49,8 +51,8 @@ _GATHER = 0.005
 #: what may wait to be sent; who has more to say is held back
 _BUFFER_ITEMS = 4000
 _BUFFER_BYTES = 32 * 1024 * 1024
-#: as much is kept of a message that could not be read
-_BROKEN_BYTES = 64 * 1024
+#: as much is kept of a message that could not be read, and of results that could not be stored
+_BROKEN_BYTES, _RESULT_BYTES = 64 * 1024, 1024 * 1024
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
@@ -227,8 +229,27 @@ class Heartbeat:
 
     def broken(self, queue: str, reason: str, body: bytes) -> None:
         """A message of ``queue`` could not be read; the scheduler keeps the beginning of it with the reason."""
-        body = bytes(body[:_BROKEN_BYTES])
-        self._say(Broken(queue=queue, reason=reason, body=body, worker=self.info.worker, time=time.time()))
+        kept = bytes(body[:_BROKEN_BYTES])
+        self._say(
+            Broken(queue=queue, reason=reason, body=kept, size=len(body), worker=self.info.worker, time=time.time())
+        )
+
+    def unstorable(self, report: Report, reason: str) -> None:
+        """The results of this report could not be stored; the scheduler keeps them with the reason. Of large ones only the beginning."""
+        body = codec.pack(msgspec.structs.replace(report, track={}, follows=[], messages=[], info=None))
+        self._say(
+            Broken(
+                kind=LetterKind.RESULT,
+                queue=QueueName.RESULTS,
+                project=report.project,
+                taskid=report.taskid,
+                reason=reason,
+                body=body[:_RESULT_BYTES],
+                size=len(body),
+                worker=self.info.worker,
+                time=time.time(),
+            )
+        )
 
     def holds(self, run: RunKey) -> bool:
         """Whether the run is ours."""

@@ -243,6 +243,14 @@ class TaskRestart(Struct, frozen=True, kw_only=True):
     unconditional: bool
 
 
+class TaskPriority(Struct, frozen=True, kw_only=True):
+    """A task waits with another priority from now on; which is in its schedule, too."""
+
+    taskid: str
+    priority: int
+    schedule: dict[str, Any]
+
+
 class ControlKind(StrEnum):
     """What a control row asks for."""
 
@@ -354,6 +362,10 @@ class Message(Struct, frozen=True):
     url: str
 
 
+#: in the place of a part's number (with ``parts`` 0): a dead letter's results on their second way to the resultdb
+RETRIED = -1
+
+
 class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"):
     """All that one run of a callback produced. It is applied whole, or not at all (design, section 4)."""
 
@@ -371,7 +383,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"
     items: list[Item] = []
     #: given when there are items: what a user's ResultWorker sees as its task
     task: NewTask | None = None
-    #: numbered from 0; a report that fits is part 0 of 1
+    #: numbered from 0; a report that fits is part 0 of 1; RETRIED: results of a run that is over, of which nobody is to hear
     part: int = 0
     #: stated by the last part only: how many there are; 0 in the others
     parts: int = 1
@@ -478,14 +490,20 @@ class Release(Struct, frozen=True, kw_only=True, tag="release"):
 
 
 class Broken(Struct, frozen=True, kw_only=True, tag="broken"):
-    """A message that could not be read, kept aside with the reason."""
+    """A message that could not be read, or a result that could not be stored, to be kept aside with the reason."""
 
     queue: str
     reason: str
-    #: at most 64 KiB of it
+    #: the beginning of it
     body: bytes
+    #: bytes that it had
+    size: int = 0
     worker: str = ""
     time: float = 0.0
+    #: a LetterKind
+    kind: str = "message"
+    project: str = ""
+    taskid: str = ""
 
 
 class TaskBatch(Struct, frozen=True, kw_only=True, tag="tasks"):
@@ -558,13 +576,49 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     seq: int = 0
 
 
+class LetterKind(StrEnum):
+    """What a dead letter was."""
+
+    #: a message of a queue (or one task in it) that could not be read
+    MESSAGE = "message"
+    #: a submission that could not be stored
+    SUBMISSION = "submission"
+    #: a report that could not be stored, not even as a failure
+    REPORT = "report"
+    #: a task that was given up, not because its retries were used up: workers died over it, or no queue carries it
+    TASK = "task"
+    #: the results of a run that could not be stored; the run has failed
+    RESULT = "result"
+
+
 class DeadLetter(Struct, frozen=True, kw_only=True):
     """Something that was given up: kept with its payload and the reason."""
 
+    #: a LetterKind
     kind: str
     queue: str = ""
     project: str = ""
     taskid: str = ""
     reason: str
+    #: what could not be used, or its beginning; of a task nothing, for its row is there
     payload: bytes
+    #: bytes that it had
+    size: int = 0
     time: float
+    #: its id, given by the database
+    seq: int = 0
+
+    @property
+    def cut(self) -> bool:
+        """Only the beginning was kept, so it can be looked at but not used again."""
+        return self.size > len(self.payload)
+
+
+class LetterCount(Struct, frozen=True, kw_only=True):
+    """How many dead letters there are of one kind in one project ("" for those of no project)."""
+
+    project: str
+    kind: str
+    count: int
+    #: of their payloads
+    bytes: int

@@ -22,7 +22,7 @@ from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat import Heartbeat
-from pyspider_lite.models import Item, QueueName, Report, ResultBatch, TaskResult
+from pyspider_lite.models import RETRIED, Item, QueueName, Report, ResultBatch, TaskResult
 from pyspider_lite.outages import Waiter
 from pyspider_lite.readings import Reading
 
@@ -291,9 +291,13 @@ class ResultWorker:
         return True
 
     def _forward(self, work: _Work) -> None:
-        """The report without its results goes on; with an error it ends its run as failed."""
+        """The report without its results goes on; with an error it ends its run as failed, and the results are kept aside."""
         assert self._heartbeat is not None
         report = work.report
+        if work.error is not None and report.items:
+            self._heartbeat.unstorable(report, work.error)
+        if report.part == RETRIED:
+            return
         if work.error is not None:
             track = {**report.track, "process": {**report.track.get("process", {}), **_failed(work.error)}}
             # a part that failed ends the run: the parts behind it are late reports of a run that is over

@@ -15,12 +15,14 @@ from pyspider_lite.models import (
     Control,
     DeadLetter,
     DueKey,
+    LetterCount,
     Project,
     ProjectHead,
     ProjectState,
     ResultRow,
     Task,
     TaskEnd,
+    TaskPriority,
     TaskRestart,
     TaskResult,
     TaskState,
@@ -79,6 +81,10 @@ class TaskTx(Protocol):
 
     def postpone(self, project: str, rows: Sequence[NewTask]) -> None:
         """Remember restarts (column pending) of tasks in flight; the last one wins."""
+        ...
+
+    def set_priority(self, project: str, rows: Sequence[TaskPriority]) -> None:
+        """Change the priority of stored tasks and nothing else, whatever they do."""
         ...
 
     def existing_controls(self, ids: Iterable[str]) -> set[str]:
@@ -154,8 +160,33 @@ class TaskDB(Protocol):
         """All state rows, by project."""
         ...
 
-    def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
-        """The newest first."""
+    def dead_letters(
+        self,
+        limit: int = 100,
+        *,
+        before: int | None = None,
+        kind: str | None = None,
+        project: str | None = None,
+        with_payload: bool = True,
+    ) -> list[DeadLetter]:
+        """The newest first; ``before`` is the seq of the last one of the page before. Without payload that is b""."""
+        ...
+
+    def dead_letter(self, seq: int) -> DeadLetter | None:
+        """The one with this id."""
+        ...
+
+    def drop_dead_letters(self, seqs: Iterable[int]) -> int:
+        """Drop these; how many there were. Unknown ids are ignored."""
+        ...
+
+    def trim_dead_letters(self, rows: int, size: int, before: float) -> int:
+        """Drop what is older than ``before``, and the oldest until at most ``rows`` are left, with payloads of at most ``size`` bytes in
+        all; how many were dropped. In transactions of bounded size."""
+        ...
+
+    def count_dead_letters(self) -> list[LetterCount]:
+        """How many there are, by project and kind."""
         ...
 
     def time(self) -> float:

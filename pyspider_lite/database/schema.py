@@ -79,6 +79,9 @@ DEAD_LETTER = sa.Table(
     sa.Column("reason", TEXT, nullable=False),
     sa.Column("payload", BYTES, nullable=False),
     sa.Column("time", TIME, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False, server_default=_ZERO),
+    # an id that was used must not come again: whoever read it would retry or purge another letter
+    sqlite_autoincrement=True,
     **_MYSQL,
 )
 #: generations of projects whose results were dropped

@@ -15,7 +15,7 @@ from pyspider_lite.database.engine import ANY_TABLE
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.schema import task_table
 from pyspider_lite.errors import DataError, UnstorableValue
-from pyspider_lite.models import NewTask, Task, TaskEnd, TaskRestart, TaskState, TaskStatus
+from pyspider_lite.models import NewTask, Task, TaskEnd, TaskPriority, TaskRestart, TaskState, TaskStatus
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class TaskStatements:
         again = ("url", "schedule", "fetch", "process", "status", "due", "priority", "run", "updatetime")
         self.restart = update_many(dialect, table, "taskid", [*again, "pending", "unconditional"])
         self.postpone = update_many(dialect, table, "taskid", ["pending"])
+        self.prioritize = update_many(dialect, table, "taskid", ["schedule", "priority"])
         self.fill = update_many(dialect, table, "taskid", ["due", "priority"])
         self.states = sa.select(
             key, c.status, c.schedule, c.lastcrawltime, c.due, c.priority, c.run, c.seq, c.pending, c.unconditional
@@ -147,6 +148,15 @@ def restart_row(row: TaskRestart) -> Columns:
 def postpone_row(task: NewTask) -> Columns:
     """The parameters of `TaskStatements.postpone`."""
     return {"key": store_key(task.taskid)[0], "new_pending": _json(task, task.project, task.taskid, "task")}
+
+
+def priority_row(project: str, row: TaskPriority) -> Columns:
+    """The parameters of `TaskStatements.prioritize`."""
+    return {
+        "key": store_key(row.taskid)[0],
+        "new_schedule": _json(row.schedule, project, row.taskid, "schedule"),
+        "new_priority": row.priority,
+    }
 
 
 def fill_row(taskid: str, schedule: Any) -> Columns:

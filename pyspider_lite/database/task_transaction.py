@@ -11,9 +11,10 @@ from pyspider_lite.database import task_rows
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.database.dialect import insert_missing, key_in, upsert
 from pyspider_lite.database.engine import Database
+from pyspider_lite.database.letter_table import LetterTable
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.project_tables import ProjectTables
-from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, PROJECT_STATE
+from pyspider_lite.database.schema import CONTROL, PROJECT_STATE
 from pyspider_lite.errors import DataError, UnstorableValue
 from pyspider_lite.models import (
     Control,
@@ -22,6 +23,7 @@ from pyspider_lite.models import (
     NewTask,
     ProjectState,
     TaskEnd,
+    TaskPriority,
     TaskRestart,
     TaskState,
 )
@@ -29,7 +31,6 @@ from pyspider_lite.models import (
 _STATE_FIELDS = tuple(field.name for field in msgspec.structs.fields(ProjectState))
 _STATE_COLUMNS = tuple(PROJECT_STATE.c[name] for name in _STATE_FIELDS)
 _CONTROL_COLUMNS = ("id", "full_id", "project", "kind", "generation", "task", "created")
-_LETTER_FIELDS = tuple(field.name for field in msgspec.structs.fields(DeadLetter))
 
 
 class OwnStatements:
@@ -55,13 +56,6 @@ class OwnStatements:
         self.all_states = sa.select(*_STATE_COLUMNS)
         self.states = self.all_states.where(key_in(PROJECT_STATE.c.project))
         self.put_state = upsert(dialect, PROJECT_STATE, ["project"], _STATE_FIELDS)
-        self.add_letter = sa.insert(DEAD_LETTER).values({name: sa.bindparam(name) for name in _LETTER_FIELDS}).inline()
-        letters = DEAD_LETTER.c
-        self.letters = (
-            sa.select(*(letters[name] for name in _LETTER_FIELDS))
-            .order_by(letters.seq.desc())
-            .limit(sa.bindparam("limit"))
-        )
 
 
 def project_state(row: Sequence[Any]) -> ProjectState:
@@ -93,11 +87,6 @@ def control(row: Sequence[Any]) -> Control:
     )
 
 
-def dead_letter(row: Sequence[Any]) -> DeadLetter:
-    """A row of `OwnStatements.letters`."""
-    return DeadLetter(**dict(zip(_LETTER_FIELDS, row, strict=True)))
-
-
 def _control_row(row: Control) -> dict[str, Any]:
     key, full = store_key(row.id)
     try:
@@ -115,17 +104,6 @@ def _control_row(row: Control) -> dict[str, Any]:
     }
 
 
-def _letter_row(row: DeadLetter) -> dict[str, Any]:
-    """It must fit whatever it holds: it tells of what did not fit."""
-    columns = msgspec.structs.asdict(row)
-    for name, value in columns.items():
-        if isinstance(value, str):
-            # PostgreSQL has no NUL, nobody has half of a surrogate pair
-            text = value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
-            columns[name] = text[:64] if name in ("kind", "queue", "project") else text
-    return columns
-
-
 class SqlTaskTx:
     """See `TaskTx`. Rows are written sorted by key: writers that lock in the same order do not deadlock."""
 
@@ -136,12 +114,14 @@ class SqlTaskTx:
         own: OwnStatements,
         statements: task_rows.TaskStatements,
         tables: ProjectTables,
+        letters: LetterTable,
     ) -> None:
         self._database = database
         self._conn = conn
         self._own = own
         self._statements = statements
         self._tables = tables
+        self._letters = letters
 
     def states(self, project: str, taskids: Iterable[str]) -> dict[str, TaskState]:
         if not self._tables.is_open(project):
@@ -166,6 +146,9 @@ class SqlTaskTx:
     def postpone(self, project: str, rows: Sequence[NewTask]) -> None:
         # the sort is stable, so of two for one task the later one is written last
         self._write_tasks(project, self._statements.postpone, [task_rows.postpone_row(row) for row in rows])
+
+    def set_priority(self, project: str, rows: Sequence[TaskPriority]) -> None:
+        self._write_tasks(project, self._statements.prioritize, [task_rows.priority_row(project, row) for row in rows])
 
     def existing_controls(self, ids: Iterable[str]) -> set[str]:
         found: set[str] = set()
@@ -197,7 +180,7 @@ class SqlTaskTx:
         self._write(self._own.put_state, [_state_row(row) for row in ordered], "project states")
 
     def add_dead_letters(self, rows: Sequence[DeadLetter]) -> None:
-        self._write(self._own.add_letter, [_letter_row(row) for row in rows], "dead letters")
+        self._letters.add(self._conn, rows)
 
     def _write_tasks(
         self, project: str, statement: sa.Executable, columns: list[dict[str, Any]], key: str = "key"

@@ -9,14 +9,16 @@ from pyspider_lite.database import schema, task_rows
 from pyspider_lite.database.base import Leader, Refill, TaskTx
 from pyspider_lite.database.dialect import clock
 from pyspider_lite.database.engine import Database
+from pyspider_lite.database.letter_table import PAGE as LETTER_PAGE
+from pyspider_lite.database.letter_table import LetterTable
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, LEADER, PROJECT_STATE
-from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, control, dead_letter, project_state
+from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, control, project_state
 from pyspider_lite.database.url import Target
 from pyspider_lite.database.worker_table import WORKERS, WorkerTable
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import Control, ControlKind, DeadLetter, DueKey, ProjectState, Task, WorkerRow
+from pyspider_lite.models import Control, ControlKind, DeadLetter, DueKey, LetterCount, ProjectState, Task, WorkerRow
 
 _NEVER = 2**62
 
@@ -40,6 +42,7 @@ class SqlTaskDB:
         self._statements = task_rows.TaskStatements(self._dialect)
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
         self._workers = WorkerTable(self._database)
+        self._letters = LetterTable(self._database)
         self._clock = sa.select(clock(self._dialect))
         self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
 
@@ -47,7 +50,7 @@ class SqlTaskDB:
     def begin(self, epoch: int | None) -> Iterator[TaskTx]:
         with self._database.write() as conn:
             self._check_leader(conn, epoch)
-            yield SqlTaskTx(self._database, conn, self._own, self._statements, self._tables)
+            yield SqlTaskTx(self._database, conn, self._own, self._statements, self._tables, self._letters)
 
     def _check_leader(self, conn: sa.Connection, epoch: int | None) -> None:
         leader = self._database.fetch(conn, self._lock_leader)[0]
@@ -146,9 +149,44 @@ class SqlTaskDB:
         with self._database.read() as conn:
             return {row[0]: project_state(row) for row in self._database.fetch(conn, self._own.all_states)}
 
-    def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+    # --- dead letters ---------------------------------------------------------------------------------------------
+
+    def dead_letters(
+        self,
+        limit: int = 100,
+        *,
+        before: int | None = None,
+        kind: str | None = None,
+        project: str | None = None,
+        with_payload: bool = True,
+    ) -> list[DeadLetter]:
         with self._database.read() as conn:
-            return [dead_letter(row) for row in self._database.fetch(conn, self._own.letters, {"limit": limit})]
+            return self._letters.page(conn, limit, before=before, kind=kind, project=project, with_payload=with_payload)
+
+    def dead_letter(self, seq: int) -> DeadLetter | None:
+        with self._database.read() as conn:
+            return next(iter(self._letters.page(conn, 1, seq=seq)), None)
+
+    def drop_dead_letters(self, seqs: Iterable[int]) -> int:
+        dropped, left = 0, sorted(set(seqs))
+        for start in range(0, len(left), LETTER_PAGE):
+            with self._database.write() as conn:
+                dropped += self._letters.drop(conn, left[start : start + LETTER_PAGE])
+        return dropped
+
+    def trim_dead_letters(self, rows: int, size: int, before: float) -> int:
+        dropped = 0
+        while True:
+            with self._database.read() as conn:
+                surplus = self._letters.surplus(conn, rows, size, before)
+            if not surplus:
+                return dropped
+            with self._database.write() as conn:
+                dropped += self._letters.drop(conn, surplus)
+
+    def count_dead_letters(self) -> list[LetterCount]:
+        with self._database.read() as conn:
+            return self._letters.counts(conn)
 
     def time(self) -> float:
         with self._database.read() as conn:

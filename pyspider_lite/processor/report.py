@@ -36,13 +36,14 @@ def clean(text: str) -> str:
 
 
 def fetch_track(response: FetchResponse, seen: FetchSeen, failed: bool) -> dict[str, Any]:
-    """track.fetch (behaviour P21): all headers and the beginning of the content only when the run failed."""
+    """track.fetch (behaviour P21): all headers and the beginning of the content only when the run failed; the kind of an error, if
+    there was one."""
     headers = response.headers
     if not failed:
         wanted = ("etag", "last-modified")
         headers = {name.lower(): value for name, value in headers.items() if name.lower() in wanted} if headers else {}
     moved = response.url != response.orig_url and bool(response.orig_url)
-    return {
+    track = {
         "ok": seen.ok,
         "redirect_url": response.url if moved else None,
         "time": response.time,
@@ -52,6 +53,7 @@ def fetch_track(response: FetchResponse, seen: FetchSeen, failed: bool) -> dict[
         "headers": headers,
         "content": clean(seen.text[:_CONTENT]) if failed else None,
     }
+    return {**track, "error_kind": response.error_kind} if response.error_kind else track
 
 
 def process_track(
@@ -62,8 +64,10 @@ def process_track(
     follows: int = 0,
     shown: str | None = None,
     dropped: dict[str, int] | None = None,
+    error: str = "",
 ) -> dict[str, Any]:
-    """track.process (behaviour P22), and where links were dropped how many, by reason (``dropped``)."""
+    """track.process (behaviour P22); besides, where links were dropped how many, by reason (``dropped``), and the class of the exception
+    that the callback raised (``error``)."""
     track = {
         "ok": exception is None,
         "time": seconds,
@@ -72,6 +76,8 @@ def process_track(
         "logs": clean(logs[-_LOGS:]),
         "exception": exception if exception is None else clean(exception),
     }
+    if error:
+        track["error"] = error
     return {**track, "dropped": dropped} if dropped else track
 
 

@@ -169,6 +169,7 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
                 follows=len(outcome.follows),
                 shown=outcome.results_shown,
                 dropped=outcome.dropped,
+                error=type(outcome.exception).__name__ if outcome.exception is not None else "",
             ),
             "save": outcome.save,
         },

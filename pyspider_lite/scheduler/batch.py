@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pyspider_lite import codec
-from pyspider_lite.models import Control, DeadLetter, NewTask, Report
+from pyspider_lite.models import Control, DeadLetter, LetterKind, NewTask, QueueName, Report
 from pyspider_lite.scheduler.job_states import Ticks
 from pyspider_lite.scheduler.plan import Plan
 
@@ -114,14 +114,18 @@ class Batch:
     def as_dead_letters(self, reason: str, now: float) -> list[DeadLetter]:
         """What is given up, kept with the reason."""
         given_up: list[Report | NewTask] = [*self.reports, *self.poisoned, *self.submissions]
-        return [
-            DeadLetter(
-                kind="report" if isinstance(value, Report) else "task",
-                project=value.project,
-                taskid=value.taskid,
-                reason=reason,
-                payload=codec.pack(value)[: 64 * 1024],
-                time=now,
-            )
-            for value in given_up
-        ]
+        return [_letter(value, reason, now) for value in given_up]
+
+
+def _letter(value: Report | NewTask, reason: str, now: float) -> DeadLetter:
+    payload, is_report = codec.pack(value), isinstance(value, Report)
+    return DeadLetter(
+        kind=LetterKind.REPORT if is_report else LetterKind.SUBMISSION,
+        queue=QueueName.STATUS if is_report else QueueName.NEW_TASKS,
+        project=value.project,
+        taskid=value.taskid,
+        reason=reason,
+        payload=payload[: 64 * 1024],
+        size=len(payload),
+        time=now,
+    )

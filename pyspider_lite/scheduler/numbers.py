@@ -79,6 +79,13 @@ def _of(scheduler: Scheduler) -> list[Reading]:
         Reading("in_flight", "Runs that were given out and are not over", flying, "kind"),
         Reading("given_out", "Runs given out", scheduler.given_out, "kind", counter=True),
         Reading("events", "What happened to tasks", events, "event", counter=True),
+        Reading("dead_letters", "Dead letters, as counted last", scheduler.dead_letters.counts, "kind"),
+        Reading(
+            "dead_letters_dropped",
+            "Dead letters that were dropped because there were too many",
+            {"": scheduler.dead_letters.dropped},
+            counter=True,
+        ),
         Reading("backlog", "Reports and submissions that wait for their commit", {"": scheduler.backlog}),
         Reading("workers", "Workers that beat", workers, "role"),
         Reading("queue_depth", "Messages in each queue, as measured last", scheduler.depths, "queue"),

@@ -18,9 +18,9 @@ from pyspider_lite.models import (
     Beat,
     Broken,
     Claim,
-    DeadLetter,
     Dispatch,
     Handover,
+    LetterKind,
     NewTask,
     NewTaskBatch,
     QueueName,
@@ -37,6 +37,7 @@ from pyspider_lite.scheduler.aftermath import Aftermath
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.commit import Committer
 from pyspider_lite.scheduler.control_work import ControlWork
+from pyspider_lite.scheduler.dead_letters import DeadLetters, letter_of, letter_of_task
 from pyspider_lite.scheduler.deletion import Deletion
 from pyspider_lite.scheduler.dispatch import Dispatcher, Outlet
 from pyspider_lite.scheduler.inbox import Heard
@@ -127,6 +128,7 @@ class Scheduler:
         )
         self._aftermath = Aftermath(self.projects, self._known, self._control, self.counters, self.end_lease)
         self._parts = Parts()
+        self.dead_letters = DeadLetters(taskdb)
         self._batch = Batch()
         self._waiting: deque[Batch] = deque()
         self._retry_at = 0.0
@@ -173,6 +175,7 @@ class Scheduler:
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
         self._deletion.step(now)
+        self.dead_letters.look(now)
 
     def _database_away(self, error: DatabaseError, now: float) -> None:
         self._waiter.away(error)
@@ -261,7 +264,7 @@ class Scheduler:
                 case Release():
                     self.leases.release(item.worker, item.runs)
                 case Broken():
-                    self.keep_aside(item.queue, item.reason, item.body)
+                    self._keep(item)
 
     def _hear_report(self, heard: Report) -> None:
         project = self.projects.get(heard.project)
@@ -302,11 +305,13 @@ class Scheduler:
 
     def keep_aside(self, queue: str, reason: str, body: bytes) -> None:
         """A message that could not be read becomes a dead letter."""
-        logger.warning("%s: a broken message was kept aside: %s", queue, reason)
-        self.counters.event(self.now, "", "broken")
-        self._batch.dead_letters.append(
-            DeadLetter(kind="message", queue=queue, reason=reason, payload=body[: 64 * 1024], time=self.now)
-        )
+        self._keep(Broken(queue=queue, reason=reason, body=body))
+
+    def _keep(self, broken: Broken) -> None:
+        if broken.kind == LetterKind.MESSAGE:
+            logger.warning("%s: a broken message was kept aside: %s", broken.queue, broken.reason)
+            self.counters.event(self.now, "", "broken")
+        self.dead_letters.keep(letter_of(broken, self.now), self._batch.dead_letters)
 
     def submit(self, tasks: list[NewTask], then: Any) -> None:
         """Tasks from outside; ``then(plan)`` is called after their commit."""
@@ -359,6 +364,7 @@ class Scheduler:
             self._waiting.popleft()
             self._aftermath.take_over(batch, plan, now)
             self._registry.touched |= plan.projects.keys()
+            self.dead_letters.committed(batch.dead_letters, now)
 
     def _bisect(self, batch: Batch, error: DataError, now: float) -> None:
         """Something in the batch cannot be stored: halve it until the bad one stands alone, then fail only that one."""
@@ -393,9 +399,7 @@ class Scheduler:
         if self._control.requeue(key) or project is None:
             return
         if lost.deaths >= POISON_AFTER:
-            self._batch.poisoned.append(
-                _failed(lost.run, project.head.generation, f"{lost.deaths} workers died over it")
-            )
+            self._give_up(lost.run, project.head.generation, f"{lost.deaths} workers died over it")
             self.leases.deaths.pop((name, key), None)
             return
         if lost.ticket is not None:
@@ -412,7 +416,11 @@ class Scheduler:
 
     def _too_large(self, task: Dispatch, reason: str) -> None:
         logger.error("%s:%s cannot be given out: %s", task.project, task.taskid, reason)
-        self._batch.poisoned.append(_failed(task.key, task.generation, f"cannot be given out: {reason}"))
+        self._give_up(task.key, task.generation, f"cannot be given out: {reason}")
+
+    def _give_up(self, run: RunKey, generation: str, reason: str) -> None:
+        self._batch.poisoned.append(_failed(run, generation, reason))
+        self.dead_letters.keep(letter_of_task(run, reason, self.now), self._batch.dead_letters)
 
     def _forget(self, project: ProjectRun) -> None:
         """The project is gone, or another one has its name: that one's tasks may have the same ids."""

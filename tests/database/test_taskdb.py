@@ -21,6 +21,7 @@ from pyspider_lite.models import (
     ProjectState,
     Task,
     TaskEnd,
+    TaskPriority,
     TaskRestart,
     TaskStatus,
 )
@@ -438,8 +439,80 @@ def test_dead_letters_come_newest_first(taskdb: TaskDB) -> None:
     ]
     with taskdb.begin(None) as tx:
         tx.add_dead_letters(letters)
-    assert taskdb.dead_letters() == letters[::-1]
-    assert taskdb.dead_letters(1) == letters[1:]
+    found = taskdb.dead_letters()
+    assert [msgspec.structs.replace(letter, seq=0) for letter in found] == letters[::-1]
+    assert taskdb.dead_letters(1) == found[:1]
+    assert found[0].seq > found[1].seq > 0
+
+
+def letters_of(taskdb: TaskDB) -> list[tuple[str, str, float]]:
+    return [(letter.project, letter.kind, letter.time) for letter in taskdb.dead_letters(10_000, with_payload=False)]
+
+
+def test_dead_letters_are_found_by_id_kind_and_project_in_pages(taskdb: TaskDB) -> None:
+    letters = [
+        DeadLetter(kind=kind, project=project, reason="r", payload=b"abc", size=7, time=float(index))
+        for index, (kind, project) in enumerate(
+            [("task", P), ("result", P), ("task", "z"), ("task", P), ("message", "")]
+        )
+    ]
+    with taskdb.begin(None) as tx:
+        tx.add_dead_letters(letters)
+    first = taskdb.dead_letters(1, kind="task", project=P, with_payload=False)
+    assert [(letter.time, letter.payload, letter.size, letter.cut) for letter in first] == [(3.0, b"", 7, True)]
+    second = taskdb.dead_letters(10, kind="task", project=P, before=first[0].seq)
+    assert [(letter.time, letter.payload) for letter in second] == [(0.0, b"abc")]
+    assert taskdb.dead_letters(10, project="") == taskdb.dead_letters(1)
+    assert taskdb.dead_letter(second[0].seq) == second[0]
+    assert taskdb.dead_letter(10**9) is None
+    counts = {(found.project, found.kind): (found.count, found.bytes) for found in taskdb.count_dead_letters()}
+    assert counts == {(P, "task"): (2, 6), (P, "result"): (1, 3), ("z", "task"): (1, 3), ("", "message"): (1, 3)}
+    assert taskdb.drop_dead_letters([first[0].seq, 10**9, second[0].seq]) == 2
+    assert letters_of(taskdb) == [("", "message", 4.0), ("z", "task", 2.0), (P, "result", 1.0)]
+
+
+def test_an_id_of_a_dead_letter_does_not_come_again(taskdb: TaskDB) -> None:
+    seqs = []
+    for _ in range(3):
+        with taskdb.begin(None) as tx:
+            tx.add_dead_letters([DeadLetter(kind="task", reason="r", payload=b"", time=0.0)])
+        (found,) = taskdb.dead_letters()
+        seqs.append(found.seq)
+        assert taskdb.drop_dead_letters([found.seq]) == 1
+    assert len(set(seqs)) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "before", "left"),
+    [
+        (10_000, 10**9, 0.0, 1300),
+        (1200, 10**9, 0.0, 1200),
+        (10_000, 2000, 0.0, 200),
+        (10_000, 10**9, 700.0, 600),
+        (0, 0, 0.0, 0),
+    ],
+)
+def test_the_oldest_dead_letters_are_dropped(taskdb: TaskDB, rows: int, size: int, before: float, left: int) -> None:
+    with taskdb.begin(None) as tx:
+        tx.add_dead_letters(
+            [DeadLetter(kind="task", reason="r", payload=b"0123456789", time=float(time)) for time in range(1300)]
+        )
+    assert taskdb.trim_dead_letters(rows, size, before) == 1300 - left
+    assert [time for _, _, time in letters_of(taskdb)] == [float(time) for time in range(1299, 1299 - left, -1)]
+
+
+def test_a_priority_is_changed_and_nothing_else(taskdb: TaskDB) -> None:
+    taskdb.open_project(P)
+    submitted = NewTask("t" * 70, P, "http://a/", schedule={"priority": 1, "age": 5}, fetch={"a": 1})
+    with taskdb.begin(None) as tx:
+        tx.insert(P, [NewRow(task=submitted, due=10.0, priority=1, updatetime=5.0)])
+        tx.postpone(P, [submitted])
+    (before,) = taskdb.get(P, [submitted.taskid])
+    with taskdb.begin(None) as tx:
+        tx.set_priority(P, [TaskPriority(taskid=submitted.taskid, priority=-7, schedule={"priority": -7, "age": 5})])
+    (after,) = taskdb.get(P, [submitted.taskid])
+    assert after == msgspec.structs.replace(before, priority=-7, schedule={"priority": -7, "age": 5})
+    assert taskdb.refill(P, 20.0, 5).keys[0].priority == -7
 
 
 def test_dead_letters_always_fit(taskdb: TaskDB) -> None:

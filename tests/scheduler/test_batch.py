@@ -112,7 +112,7 @@ def test_what_is_given_up_is_kept_with_the_reason() -> None:
     assert [(letter.kind, letter.taskid, letter.reason) for letter in letters] == [
         ("report", "0", "because"),
         ("report", "1000", "because"),
-        ("task", "s0", "because"),
+        ("submission", "s0", "because"),
     ]
     assert all(letter.payload and letter.time == 5.0 for letter in letters)
 
