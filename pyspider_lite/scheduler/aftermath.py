@@ -50,6 +50,8 @@ class Aftermath:
                 self._project(project, planned, now)
         self._control.committed(plan)
         self._count_dropped(plan, now)
+        for outcomes, word in plan.ordered:
+            outcomes[word] += 1
         for then in batch.then:
             then(plan)
 

@@ -10,6 +10,7 @@ from pyspider_lite import codec
 from pyspider_lite.models import Control, DeadLetter, LetterKind, NewTask, QueueName, Report
 from pyspider_lite.scheduler.job_states import Ticks
 from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.task_orders import TaskOrder
 
 
 class Batch:
@@ -20,6 +21,8 @@ class Batch:
         #: failed reports after which there is no retry
         self.poisoned: list[Report] = []
         self.submissions: list[NewTask] = []
+        #: each goes in a transaction of its own
+        self.orders: list[TaskOrder] = []
         #: control rows to be entered besides: info, cron ticks
         self.controls: list[Control] = []
         self.dead_letters: list[DeadLetter] = []
@@ -39,6 +42,7 @@ class Batch:
             self.reports
             or self.poisoned
             or self.submissions
+            or self.orders
             or self.controls
             or self.dead_letters
             or self.ticks
@@ -49,12 +53,16 @@ class Batch:
 
     def rows(self) -> int:
         """About how many rows it will touch."""
-        return len(self.submissions) + sum(1 + len(report.follows) for report in self.reports)
+        return (
+            len(self.submissions)
+            + sum(1 + len(report.follows) for report in self.reports)
+            + sum(len(order.tasks) for order in self.orders)
+        )
 
     def cut(self, reports: int, rows: int) -> list[Batch]:
         """This batch in the same order, as batches of at most so many reports, or about so many rows. What is to be called after
         the commit is called after the last."""
-        batches = [Batch()]
+        batches = [*map(_of_order, self.orders), Batch()]
         size = 0
         for report in self.reports:
             if len(batches[-1].reports) >= reports or (size and size + len(report.follows) >= rows):
@@ -73,6 +81,9 @@ class Batch:
 
     def halves(self) -> list[Batch]:
         """Two batches instead of this one, [] if it holds a single thing."""
+        if self.orders:
+            order = self.orders[0]
+            return [_of_order(half) for half in order.halves()] if len(order.tasks) > 1 else []
         everything = len(self.reports) + len(self.submissions) + len(self.poisoned)
         if everything <= 1:
             return []
@@ -115,6 +126,12 @@ class Batch:
         """What is given up, kept with the reason."""
         given_up: list[Report | NewTask] = [*self.reports, *self.poisoned, *self.submissions]
         return [_letter(value, reason, now) for value in given_up]
+
+
+def _of_order(order: TaskOrder) -> Batch:
+    batch = Batch()
+    batch.orders = [order]
+    return batch
 
 
 def _letter(value: Report | NewTask, reason: str, now: float) -> DeadLetter:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pyspider_lite.database.base import TaskDB, TaskTx
 from pyspider_lite.models import Control, CronJob, NewTask, ProjectState, Report
-from pyspider_lite.scheduler import control, rules
+from pyspider_lite.scheduler import control, rules, task_orders
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan
@@ -101,6 +101,8 @@ class Committer:
                 wanted.setdefault(name, set())
             for task in tasks.fresh:
                 wanted[task.project].add(task.taskid)
+        for order in batch.orders:
+            wanted.setdefault(order.project, set()).update(order.tasks)
         return {name: ids for name, ids in wanted.items() if name in self._projects}
 
     def _read(self, tx: TaskTx, plan: Plan, wanted: dict[str, set[str]]) -> None:
@@ -123,6 +125,8 @@ class Committer:
         for report in plan.applied:
             self._decide_follows(plan, report, links[id(report)])
         self._decide_submissions(plan, submitted)
+        for order in batch.orders:
+            task_orders.carry_out(plan, order)
         for row in batch.controls:
             plan.controls[row.id] = row
         for name, planned in plan.projects.items():
@@ -234,6 +238,8 @@ class Committer:
             tx.restart(name, list(planned.restarts.values()))
         if planned.postponed:
             tx.postpone(name, list(planned.postponed.values()))
+        if planned.priorities:
+            tx.set_priority(name, list(planned.priorities.values()))
 
 
 def _is_plain(schedule: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from pyspider_lite.models import (
     ProjectState,
     Report,
     TaskEnd,
+    TaskPriority,
     TaskRestart,
     TaskState,
     TaskStatus,
@@ -59,6 +60,7 @@ class ProjectPlan(Struct):
     ends: dict[str, TaskEnd] = field(default_factory=dict)
     restarts: dict[str, TaskRestart] = field(default_factory=dict)
     postponed: dict[str, NewTask] = field(default_factory=dict)
+    priorities: dict[str, TaskPriority] = field(default_factory=dict)
     #: tasks that wait to run now, or later
     due: dict[str, DueKey] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -98,7 +100,8 @@ class ProjectPlan(Struct):
         )
 
 
-def _shape(status: int, raw: dict[str, object]) -> tuple[int, bool]:
+def shape(status: int, raw: dict[str, object]) -> tuple[int, bool]:
+    """The (status, periodic) of `ProjectPlan.moved`."""
     return status, bool(raw.get("auto_recrawl")) and rules.read_schedule(raw).periodic
 
 
@@ -108,7 +111,7 @@ class Plan:
     def __init__(
         self, now: float, in_flight: Callable[[str, str], int | None], last_due: float = float("-inf")
     ) -> None:
-        self._now = now
+        self.now = now
         self._in_flight = in_flight
         #: when the newest submission that need not wait is due
         self.last_due = last_due
@@ -120,6 +123,12 @@ class Plan:
         self.dropped: list[Dropped] = []
         #: submissions without effect because they were met before: most of all links
         self.seen: list[NewTask] = []
+        #: what became of orders: where it is counted, and the word; an entry for each task
+        self.ordered: list[tuple[Counter[str], str]] = []
+
+    def runs(self, name: str, state: TaskState) -> bool:
+        """A run of this task is in flight, and its report will be the row's."""
+        return self._in_flight(name, state.taskid) == state.run
 
     # --- reports --------------------------------------------------------------------------------------------------------
 
@@ -134,7 +143,7 @@ class Plan:
             # pyspider left such a task to be run again for ever; here the run just says nothing of itself (H35)
             ended = rules.Ended(TaskStatus.SUCCESS, None, state.schedule, "success")
         elif report.ok:
-            ended = rules.on_success(state.schedule, now=self._now)
+            ended = rules.on_success(state.schedule, now=self.now)
         else:
             ended = self._failed(report, state.schedule, retry_delay)
         self._end(project, report, state, ended)
@@ -144,7 +153,7 @@ class Plan:
         return rules.on_failure(
             schedule,
             retry_delay,
-            now=self._now,
+            now=self.now,
             retry_after=report.retry_after,
             status_code=(report.track.get("fetch") or {}).get("status_code"),
         )
@@ -157,18 +166,18 @@ class Plan:
             due=ended.due,
             priority=state.priority,
             run=state.run + 1,
-            updatetime=self._now,
-            lastcrawltime=self._now,
+            updatetime=self.now,
+            lastcrawltime=self.now,
             track=None if report.no_status else report.track,
         )
         project.ends[report.taskid] = end
-        project.moved(_shape(state.status, state.schedule), _shape(ended.status, ended.schedule))
+        project.moved(shape(state.status, state.schedule), shape(ended.status, ended.schedule))
         project.events[ended.event] += 1
         after = replace(
             state,
             status=ended.status,
             schedule=ended.schedule,
-            lastcrawltime=self._now,
+            lastcrawltime=self.now,
             due=ended.due,
             run=state.run + 1,
             pending=None,
@@ -184,7 +193,7 @@ class Plan:
 
     def _apply_pending(self, project: ProjectPlan, state: TaskState, pending: NewTask) -> None:
         if rules.read_schedule(pending.schedule).cancel:
-            self._cancel(project, state)
+            self.cancel(project, state)
         else:
             self._restart(project, state, pending, unconditional=True)
 
@@ -225,7 +234,7 @@ class Plan:
         taskid = row.task.taskid
         state = project.stored.get(taskid)
         if state is None:
-            project.inserts[taskid] = NewRow(task=row.task, due=self._now, priority=0, updatetime=self._now)
+            project.inserts[taskid] = NewRow(task=row.task, due=self.now, priority=0, updatetime=self.now)
         run = (state.run if state else 0) + 1
         project.ends[taskid] = TaskEnd(
             taskid=taskid,
@@ -234,18 +243,18 @@ class Plan:
             due=ended.due,
             priority=0,
             run=run,
-            updatetime=self._now,
-            lastcrawltime=self._now,
+            updatetime=self.now,
+            lastcrawltime=self.now,
             track=report.track,
         )
-        project.moved(_shape(state.status, state.schedule) if state else None, (ended.status, False))
+        project.moved(shape(state.status, state.schedule) if state else None, (ended.status, False))
         project.events[ended.event] += 1
         seq = state.seq if state else 0
         project.stored[taskid] = TaskState(
             taskid=taskid,
             status=ended.status,
             schedule=ended.schedule,
-            lastcrawltime=self._now,
+            lastcrawltime=self.now,
             due=ended.due,
             priority=0,
             run=run,
@@ -273,12 +282,12 @@ class Plan:
             state is not None
             and task.taskid not in project.ends
             and task.taskid not in project.restarts
-            and self._in_flight(task.project, task.taskid) == state.run
+            and self.runs(task.project, state)
         )
         overdue = False
         if by is not None and state is not None and new.age is not None and new.age > 0:
             overdue = cron.overdue(*by, state.lastcrawltime or 0, new.age)
-        decision = rules.on_request(new, state, now=self._now, in_flight=in_flight, overdue=overdue)
+        decision = rules.on_request(new, state, now=self.now, in_flight=in_flight, overdue=overdue)
         match decision:
             case rules.Insert():
                 self._insert(project, task, new)
@@ -289,7 +298,7 @@ class Plan:
                 project.postponed[task.taskid] = task
             case rules.Cancel():
                 assert state is not None
-                self._cancel(project, state)
+                self.cancel(project, state)
             case rules.Ignore(reason, until):
                 if state is not None:
                     project.known.add(task.taskid)
@@ -301,17 +310,17 @@ class Plan:
         self.dropped.append(Dropped(task.project, task.taskid, task.url, reason, until))
         return reason
 
-    def _due(self, schedule: rules.Schedule) -> float:
+    def due(self, schedule: rules.Schedule) -> float:
         """Submissions keep their order: each is due a microsecond after the one before, in whichever transaction, and none
         after now."""
-        due = rules.first_due(schedule, self._now)
-        if due <= self._now:
-            due = self.last_due = min(self._now, max(self._now - 0.02, self.last_due) + 1e-6)
+        due = rules.first_due(schedule, self.now)
+        if due <= self.now:
+            due = self.last_due = min(self.now, max(self.now - 0.02, self.last_due) + 1e-6)
         return due
 
     def _insert(self, project: ProjectPlan, task: NewTask, new: rules.Schedule) -> None:
-        due = self._due(new)
-        project.inserts[task.taskid] = NewRow(task=task, due=due, priority=new.priority, updatetime=self._now)
+        due = self.due(new)
+        project.inserts[task.taskid] = NewRow(task=task, due=due, priority=new.priority, updatetime=self.now)
         project.stored[task.taskid] = TaskState(
             taskid=task.taskid,
             status=TaskStatus.ACTIVE,
@@ -330,16 +339,16 @@ class Plan:
 
     def _restart(self, project: ProjectPlan, state: TaskState, task: NewTask, *, unconditional: bool) -> None:
         new = rules.read_schedule(task.schedule)
-        due = self._due(new)
+        due = self.due(new)
         inserted = project.inserts.get(task.taskid)
         run = state.run if inserted and task.taskid not in project.ends else state.run + 1
         if inserted and task.taskid not in project.ends:
-            project.inserts[task.taskid] = NewRow(task=task, due=due, priority=new.priority, updatetime=self._now)
+            project.inserts[task.taskid] = NewRow(task=task, due=due, priority=new.priority, updatetime=self.now)
         else:
             project.restarts[task.taskid] = TaskRestart(
-                task=task, due=due, priority=new.priority, run=run, updatetime=self._now, unconditional=unconditional
+                task=task, due=due, priority=new.priority, run=run, updatetime=self.now, unconditional=unconditional
             )
-        project.moved(_shape(state.status, state.schedule), (TaskStatus.ACTIVE, new.periodic))
+        project.moved(shape(state.status, state.schedule), (TaskStatus.ACTIVE, new.periodic))
         project.stored[task.taskid] = replace(
             state,
             status=TaskStatus.ACTIVE,
@@ -355,7 +364,8 @@ class Plan:
         project.events["pending"] += 1
         project.armed = True
 
-    def _cancel(self, project: ProjectPlan, state: TaskState) -> None:
+    def cancel(self, project: ProjectPlan, state: TaskState) -> None:
+        """A stored task never runs."""
         project.ends[state.taskid] = TaskEnd(
             taskid=state.taskid,
             status=TaskStatus.BAD,
@@ -363,11 +373,11 @@ class Plan:
             due=None,
             priority=state.priority,
             run=state.run + 1,
-            updatetime=self._now,
+            updatetime=self.now,
             lastcrawltime=state.lastcrawltime,
             track=None,
         )
-        project.moved(_shape(state.status, state.schedule), (TaskStatus.BAD, False))
+        project.moved(shape(state.status, state.schedule), (TaskStatus.BAD, False))
         project.stored[state.taskid] = replace(state, status=TaskStatus.BAD, due=None, run=state.run + 1, pending=None)
         project.due.pop(state.taskid, None)
         project.restarts.pop(state.taskid, None)

@@ -25,6 +25,7 @@ from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.scheduler import Scheduler
+from pyspider_lite.scheduler.task_orders import MAX_TASKS, TaskOrder
 
 logger = logging.getLogger("scheduler")
 
@@ -67,6 +68,7 @@ class Remote:
             "get_projects_pause_status": self.get_projects_pause_status,
             "webui_update": self.webui_update,
             "explain": self.explain,
+            "order_tasks": self.order_tasks,
         }
 
     # --- questions ------------------------------------------------------------------------------------------------------
@@ -144,6 +146,21 @@ class Remote:
         if not self._ask(lambda scheduler: scheduler.send_now(new)):
             raise Fault(FAULT, "send_task: the fetchers' queue is full, try again later")
         return True
+
+    def order_tasks(self, project: str, action: str, tasks: str, priority: int = 0) -> dict[str, int]:
+        """Have stored tasks run again (``retry``), cancelled (``cancel``) or given a ``priority``, in one transaction, for the command
+        `task`. ``tasks`` is JSON, {taskid: run number that was seen}, for ids may hold what XML cannot. How many came to what, after
+        the commit."""
+        order = _read_order(project, action, tasks, priority)
+        if not self._ask(lambda scheduler: project in scheduler.projects):
+            # so new that only the projectdb knows; the next question is heard in a later step
+            self._ask(lambda scheduler: scheduler.update_projects())
+            if not self._ask(lambda scheduler: project in scheduler.projects):
+                raise Fault(FAULT, f"order_tasks: there is no project {project}")
+        committed: Future[None] = Future()
+        self._inbox().command(lambda scheduler: scheduler.order(order, lambda plan: _resolve(committed, None)))
+        self._wait(committed)
+        return {str(word): count for word, count in order.outcomes.items()}
 
     def _works_on(self, name: str) -> bool:
         """The project is active; asked twice, because it may be so new that only the projectdb knows."""
@@ -250,6 +267,24 @@ def _explain(scheduler: Scheduler, name: str, taskid: str) -> dict[str, Any]:
             event.removeprefix("dropped-"): count for event, count in events.items() if event.startswith("dropped-")
         },
     }
+
+
+def _read_order(project: Any, action: Any, tasks: Any, priority: Any) -> TaskOrder:
+    try:
+        order = msgspec.convert(
+            {
+                "project": project,
+                "action": action,
+                "tasks": msgspec.json.decode(tasks, type=dict[str, int]),
+                "priority": priority,
+            },
+            TaskOrder,
+        )
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise Fault(FAULT, f"order_tasks: {error}") from None
+    if len(order.tasks) > MAX_TASKS or abs(order.priority) > rules.MAX_PRIORITY:
+        raise Fault(FAULT, f"order_tasks: at most {MAX_TASKS} tasks, and priorities up to {rules.MAX_PRIORITY}")
+    return order
 
 
 def _read(task: Any) -> NewTask | None:

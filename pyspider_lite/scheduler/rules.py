@@ -13,7 +13,8 @@ from pyspider_lite.models import NewTask, TaskState, TaskStatus
 #: seconds before the first, second ... retry, and before all later ones (behaviour S42)
 DEFAULT_RETRY_DELAY: dict[str, float] = {"0": 30, "1": 3600, "2": 6 * 3600, "3": 12 * 3600, "": 24 * 3600}
 DEFAULT_RETRIES = 3
-_MAX_INT = 2**31 - 1
+#: larger numbers in a schedule are taken for this one
+MAX_PRIORITY = _MAX_INT = 2**31 - 1
 
 
 class Schedule(Struct, frozen=True):

@@ -47,6 +47,7 @@ from pyspider_lite.scheduler.parts import Parts
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import ProjectRun
 from pyspider_lite.scheduler.registry import Registry
+from pyspider_lite.scheduler.task_orders import Outcome, TaskOrder
 
 logger = logging.getLogger("scheduler")
 
@@ -194,6 +195,7 @@ class Scheduler:
         return (
             len(self._batch.reports)
             + len(self._batch.submissions)
+            + sum(len(order.tasks) for order in self._batch.orders)
             + sum(batch.rows() for batch in tuple(self._waiting))
         )
 
@@ -318,6 +320,11 @@ class Scheduler:
         self._batch.submissions.extend(tasks)
         self._batch.then.append(then)
 
+    def order(self, order: TaskOrder, then: Any) -> None:
+        """Change stored tasks; ``then(plan)`` is called after the commit."""
+        self._batch.orders.append(order)
+        self._batch.then.append(then)
+
     def get_task(self, project: str, taskid: str) -> Task | None:
         """The task as it is stored. Raises DatabaseError."""
         return next(iter(self._taskdb.get(project, [taskid])), None)
@@ -377,8 +384,10 @@ class Scheduler:
             logger.error("given up, it cannot be stored: %s", error)
             for report in batch.reports + batch.poisoned:
                 self.end_lease(report.key)
+            for order in batch.orders:
+                order.outcomes[Outcome.INVALID] += len(order.tasks)
             self._batch.dead_letters += batch.as_dead_letters(str(error), now)
-            if batch.reports or batch.poisoned or batch.submissions:
+            if batch.reports or batch.poisoned or batch.submissions or batch.orders:
                 # what stood beside it is not to blame
                 self._batch.take_rows(batch)
             for then in batch.then:

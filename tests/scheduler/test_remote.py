@@ -51,6 +51,7 @@ def test_a_stand_by_says_who_leads(tmp_path: Path) -> None:
         "get_projects_pause_status": remote.get_projects_pause_status,
         "webui_update": remote.webui_update,
         "explain": lambda: remote.explain("p", "a"),
+        "order_tasks": lambda: remote.order_tasks("p", "retry", "{}"),
     }
     assert calls.keys() | {"_quit"} == remote.functions().keys()
 
