@@ -20,6 +20,8 @@ OTHERS = frozenset(["died", "worker-deaths", "result", "unstorable", "unsendable
 GENERAL = frozenset(["fetch", "http", "limit", "script"])
 KINDS = FETCH | LIMITS | OTHERS | GENERAL
 
+#: the status of a fetch that got no answer (behaviour F10)
+_NO_PAGE = 599
 _STATUS = re.compile(r"[1-9]\d\d|[1-9]xx")
 _CLASS = re.compile(r"[A-Za-z_]\w*")
 #: beginnings of what the daemons write as ``track.process.exception``, and what it means
@@ -62,8 +64,12 @@ def of_track(track: dict[str, Any]) -> frozenset[str]:
 
 def _of_fetch(fetch: dict[str, Any]) -> set[str]:
     kind, status = fetch.get("error_kind"), fetch.get("status_code")
-    kinds = {str(status), f"{status // 100}xx"} if isinstance(status, int) and 100 <= status <= 999 else set()
-    return kinds | ({str(kind), "fetch"} if kind else {"fetch"} if status == 599 else {"http"})
+    kinds = {str(kind)} if kind else set()
+    if kind or status == _NO_PAGE:
+        kinds.add("fetch")
+    if isinstance(status, int) and status != _NO_PAGE:
+        kinds |= {str(status), f"{status // 100}xx", "http"}
+    return kinds
 
 
 def _raised_as(process: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ def explain_command(ctx: click.Context, project: str, page: str) -> None:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"there is no project {project}, so submissions to it are dropped{hint}")
         taskid = _taskid(page)
-        tasks = _find(taskdb, project, page, taskid)
+        tasks = find(taskdb, project, page)
         leader, now, state = taskdb.leader(), taskdb.time(), taskdb.project_states().get(project)
     leads = leader is not None and leader.until >= now
     if not tasks:
@@ -93,9 +93,9 @@ def _taskid(page: str) -> str:
         return md5string(page)
 
 
-def _find(taskdb: TaskDB, project: str, page: str, taskid: str) -> list[Task]:
+def find(taskdb: TaskDB, project: str, page: str) -> list[Task]:
     """The task with this id, or the newest ones with this URL, whatever their ids."""
-    found = taskdb.get(project, {page, taskid})
+    found = taskdb.get(project, {page, _taskid(page)})
     if found or not _is_url(page):
         return found
     after: int | None = None

@@ -1,4 +1,4 @@
-"""`task`: look at the tasks of a project."""
+"""`task`: look at the tasks of a project, and have them run again, cancelled or given another priority."""
 
 import json
 import time
@@ -6,8 +6,10 @@ import time
 import click
 import msgspec
 
-from pyspider_lite import bootstrap
+from pyspider_lite import bootstrap, error_kinds
 from pyspider_lite.cli import options
+from pyspider_lite.cli.task_choice import ALL, PAGE, Wanted, check_kinds, check_project
+from pyspider_lite.cli.task_orders import cancel, retry, set_tasks
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.models import Task, TaskStatus
 from pyspider_lite.scheduler import rules
@@ -25,23 +27,31 @@ def task_command() -> None:
 @task_command.command("list")
 @click.argument("project")
 @click.option("--status", type=_STATUS, help="Only tasks in this state.")
+@click.option("--error", "errors", multiple=True, metavar="KIND", help="Only tasks whose last run failed with this.")
+@click.option("--callback", metavar="NAME", help="Only tasks whose pages go to this method.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
 @click.pass_context
-def list_tasks(ctx: click.Context, project: str, status: str | None, limit: int) -> None:
+def list_tasks(
+    ctx: click.Context, project: str, status: str | None, errors: tuple[str, ...], callback: str | None, limit: int
+) -> None:
     """List tasks of PROJECT, the newest first: state, time of the last change, id, URL."""
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_taskdb(settings) as taskdb:
-        if project not in taskdb.projects():
-            raise ConfigError(f"there are no tasks of a project {project}")
+        check_project(taskdb, project)
+        wanted = Wanted(states=ALL, errors=check_kinds(errors), callback=callback)
         after = None
         while limit > 0:
             rows = taskdb.select(
-                project, status=TaskStatus[status] if status else None, limit=min(limit, 1000), after=after
+                project,
+                status=TaskStatus[status] if status else None,
+                limit=PAGE if errors or callback else min(limit, PAGE),
+                after=after,
             )
-            for row in rows:
+            shown = [row for row in rows if wanted.fits(row)][:limit]
+            for row in shown:
                 changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.updatetime))
                 click.echo(f"{TaskStatus(row.status).name:<8} {changed}  {row.taskid}  {row.url}")
-            limit -= len(rows)
+            limit -= len(shown)
             if not rows:
                 return
             after = rows[-1].seq
@@ -52,8 +62,8 @@ def list_tasks(ctx: click.Context, project: str, status: str | None, limit: int)
 @click.argument("task")
 @click.pass_context
 def show(ctx: click.Context, project: str, task: str) -> None:
-    """Print all that is stored of a TASK, given by its id, as JSON; of one that failed also how many of its retries are used, and
-    of one that waits when it is tried next."""
+    """Print all that is stored of a TASK, given by its id, as JSON; of one that failed also the kinds of its error (as for --error) and
+    how many of its retries are used, and of one that waits when it is tried next."""
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_taskdb(settings) as taskdb:
         rows = taskdb.get(project, [task])
@@ -66,6 +76,8 @@ def show(ctx: click.Context, project: str, task: str) -> None:
 def _attempts(task: Task) -> dict[str, str]:
     """How often it was tried, and when it is tried next."""
     shown = {}
+    if kinds := error_kinds.of_track(task.track):
+        shown["error"] = ", ".join(sorted(kinds))
     schedule = rules.read_schedule(task.schedule)
     if schedule.retried or task.status == TaskStatus.FAILED:
         status_code = (task.track.get("fetch") or {}).get("status_code")
@@ -73,3 +85,7 @@ def _attempts(task: Task) -> dict[str, str]:
     if task.status == TaskStatus.ACTIVE and task.due is not None and task.due < _LAST_SHOWN:
         shown["next attempt at"] = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(task.due))
     return shown
+
+
+for _command in (retry, cancel, set_tasks):
+    task_command.add_command(_command)

@@ -1,0 +1,222 @@
+"""`task retry`, `task cancel`, `task set`: bulk orders for stored tasks. The command reads the taskdb page by page and picks what matches;
+the scheduler, which alone changes tasks, is given the picks by XML-RPC, a few hundred at a time."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from pyspider_lite import bootstrap
+from pyspider_lite.cli import options
+from pyspider_lite.cli.task_choice import ACTIVE, FAILING, RAN, Wanted, check_kinds, pages
+from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
+from pyspider_lite.models import Task
+from pyspider_lite.rpc import client
+from pyspider_lite.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: seconds between two orders at most; it is as long as the last one took, so that the crawl has at least half of the scheduler
+_LONGEST_PAUSE = 1.0
+#: seconds for one answer, and for the scheduler to be back when it is away
+_ANSWER, PATIENCE = 15.0, 60.0
+_SAY_EACH = 5.0
+MAX_PRIORITY = 2**31 - 1
+
+
+# --- the scheduler ------------------------------------------------------------------------------------------------------
+
+
+class _Scheduler:
+    """Whoever leads. An order that was not answered is given again: it names runs, so that twice is once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._url = ""
+        self._answered = False
+
+    def order(self, project: str, action: str, tasks: list[Task], priority: int) -> dict[str, int]:
+        """How many came to what. Raises PyspiderLiteError if nobody leads within a minute, or at once if nobody ever answered."""
+        deadline = time.monotonic() + PATIENCE
+        body = json.dumps({task.taskid: task.run for task in tasks})
+        while True:
+            try:
+                self._url = self._url or bootstrap.scheduler_rpc(self._settings)
+                answer: dict[str, int] = client.call(
+                    self._url,
+                    self._settings.rpc_secret,
+                    "order_tasks",
+                    project,
+                    action,
+                    body,
+                    priority,
+                    timeout=_ANSWER,
+                )
+            except PyspiderLiteError:
+                self._url = ""
+                if not self._answered or time.monotonic() >= deadline:
+                    raise
+                time.sleep(1.0)
+            else:
+                self._answered = True
+                return answer
+
+
+def carry_out(
+    settings: Settings, chosen: Iterator[list[Task]], project: str, action: str, *, priority: int = 0, dry_run: bool
+) -> None:
+    """Order it for all these tasks, or only count them; says what became of it."""
+    scheduler, outcomes = _Scheduler(settings), Counter[str]()
+    matched, said = 0, time.monotonic()
+    try:
+        for tasks in chosen:
+            matched += len(tasks)
+            if not dry_run:
+                begun = time.monotonic()
+                outcomes.update(scheduler.order(project, action, tasks, priority))
+                time.sleep(min(_LONGEST_PAUSE, time.monotonic() - begun))
+            if time.monotonic() - said >= _SAY_EACH:
+                said = time.monotonic()
+                click.echo(f"{matched} tasks so far ...", err=True)
+    except PyspiderLiteError as error:
+        if outcomes:
+            raise RefusedToStart(f"{_sum(action, outcomes)}; then: {error}. Run it again for the rest") from error
+        raise
+    if dry_run or not matched:
+        click.echo(
+            f"{matched} task{'' if matched == 1 else 's'} would be {_WOULD[action]}" if matched else "no task fits"
+        )
+    else:
+        click.echo(_sum(action, outcomes))
+
+
+_WOULD = {"retry": "run again", "cancel": "cancelled", "priority": "given this priority"}
+
+
+def _sum(action: str, outcomes: Counter[str]) -> str:
+    words = {"done": _WOULD[action], "after its run": "cancelled when the run that is under way has ended"}
+    done = [word for word in words if outcomes[word] or word == "done"]
+    parts = [f"{outcomes[word]} {words[word]}" for word in done]
+    parts += [f"{count} left alone: {word}" for word, count in sorted(outcomes.items()) if word not in words and count]
+    return ", ".join(parts)
+
+
+# --- commands -----------------------------------------------------------------------------------------------------------
+
+
+def _choosing(function: F) -> F:
+    for decorate in reversed(
+        (
+            click.argument("project"),
+            click.argument("tasks", nargs=-1, metavar="[URL|TASKID]..."),
+            click.option("--error", "errors", multiple=True, metavar="KIND", help="Those whose last run failed with this: "
+                "timeout, dns, 404, 5xx, script, ValueError ... (docs/handlers.md). May be given several times."),
+            click.option("--callback", metavar="NAME", help="Those whose pages go to this method."),
+            click.option("--dry-run", is_flag=True, help="Only count them."),
+        )
+    ):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+@click.command()
+@_choosing
+@click.option("--failed", is_flag=True, help="Those that failed for good.")
+@click.option("--waiting", is_flag=True, help="Those that failed and wait for a retry.")
+@click.option("--cancelled", is_flag=True, help="Those that were cancelled.")
+@click.option("--all", "everything", is_flag=True, help="All that have run, failed or not.")
+@click.pass_context
+def retry(
+    ctx: click.Context,
+    project: str,
+    tasks: tuple[str, ...],
+    errors: tuple[str, ...],
+    callback: str | None,
+    dry_run: bool,
+    failed: bool,
+    waiting: bool,
+    cancelled: bool,
+    everything: bool,
+) -> None:
+    """Run tasks of PROJECT again, now and with all their retries: those given by URL or id, or all that the options choose.
+
+    With --error alone they are those that failed for good or wait for a retry, with --callback alone all that have run. What is under
+    way or waits its turn anyway is left alone. The server is not asked whether a page changed. The crawl goes on meanwhile; a scheduler
+    has to be running.
+    """
+    flags = {"failed": failed, "waiting": waiting, "cancelled": cancelled}
+    states = {state for state, given in flags.items() if given}
+    if everything or (not states and callback is not None and not errors):
+        states |= RAN
+    elif not states and errors:
+        states |= FAILING
+    wanted = Wanted(states=frozenset(states), errors=check_kinds(errors), callback=callback) if states else None
+    _run(ctx, project, tasks, "retry", wanted, dry_run)
+
+
+@click.command()
+@_choosing
+@click.option("--all", "everything", is_flag=True, help="All that wait or run.")
+@click.pass_context
+def cancel(
+    ctx: click.Context,
+    project: str,
+    tasks: tuple[str, ...],
+    errors: tuple[str, ...],
+    callback: str | None,
+    dry_run: bool,
+    everything: bool,
+) -> None:
+    """Cancel tasks of PROJECT that wait or run: those given by URL or id, or all that the options choose.
+
+    They get the status BAD; one that is under way ends first. `task retry PROJECT --cancelled` takes it back.
+    """
+    _run(ctx, project, tasks, "cancel", _active(errors, callback, everything), dry_run)
+
+
+@click.command("set")
+@_choosing
+@click.option("--all", "everything", is_flag=True, help="All that wait or run.")
+@click.option(
+    "--priority", type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), required=True, help="Larger ones go first."
+)
+@click.pass_context
+def set_tasks(
+    ctx: click.Context,
+    project: str,
+    tasks: tuple[str, ...],
+    errors: tuple[str, ...],
+    callback: str | None,
+    dry_run: bool,
+    everything: bool,
+    priority: int,
+) -> None:
+    """Change the priority of tasks of PROJECT that wait or run: those given by URL or id, or all that the options choose."""
+    _run(ctx, project, tasks, "priority", _active(errors, callback, everything), dry_run, priority)
+
+
+def _active(errors: tuple[str, ...], callback: str | None, everything: bool) -> Wanted | None:
+    if not (errors or callback is not None or everything):
+        return None
+    return Wanted(states=ACTIVE, errors=check_kinds(errors), callback=callback)
+
+
+def _run(
+    ctx: click.Context,
+    project: str,
+    named: tuple[str, ...],
+    action: str,
+    wanted: Wanted | None,
+    dry_run: bool,
+    priority: int = 0,
+) -> None:
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_taskdb(settings) as taskdb:
+        if wanted is not None and action == "retry":
+            wanted = replace(wanted, until=taskdb.time())
+        chosen = pages(taskdb, project, named, wanted)
+        carry_out(settings, chosen, project, action, priority=priority, dry_run=dry_run)
