@@ -29,6 +29,7 @@ COMMANDS = {
     "project": "project",
     "task": "task",
     "explain": "explain",
+    "dead_letter": "dead_letter",
     "result": "result",
     "send_message": "send_message",
     "cluster": "cluster",

@@ -3,6 +3,7 @@
 import difflib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import click
@@ -63,7 +64,7 @@ def look(settings: Settings) -> View:
     if isinstance(taskdb, Exception):
         view.problems.append(_problem("taskdb", settings.taskdb, taskdb))
     else:
-        view.now, view.leader, view.workers = taskdb
+        view.now, view.leader, view.workers, view.letters = taskdb
     if isinstance(depths, Exception):
         view.problems.append(_problem("message-queue", settings.queue_url, depths))
     else:
@@ -79,9 +80,12 @@ def _problem(name: str, url: str, error: Exception) -> str:
     return f"{name}: {text}" if shown in text else f"{name} {shown}: {text}"
 
 
-def _ask_taskdb(settings: Settings) -> tuple[float, Leader | None, list[WorkerRow]]:
+def _ask_taskdb(settings: Settings) -> tuple[float, Leader | None, list[WorkerRow], dict[str, int]]:
     with bootstrap.open_taskdb(settings) as taskdb:
-        return taskdb.time(), taskdb.leader(), taskdb.workers()
+        letters = Counter[str]()
+        for found in taskdb.count_dead_letters():
+            letters[found.kind] += found.count
+        return taskdb.time(), taskdb.leader(), taskdb.workers(), dict(letters)
 
 
 def _measure(settings: Settings) -> dict[str, int]:

@@ -26,6 +26,8 @@ class View(Struct, kw_only=True):
     workers: list[WorkerRow] | None = None
     #: queue -> messages that wait
     depths: dict[str, int] | None = None
+    #: dead letters by kind
+    letters: dict[str, int] = {}
     #: of the settings of whoever asks
     config_hash: str = ""
     #: what could not be asked, in sentences
@@ -130,6 +132,8 @@ def as_records(view: View) -> Iterator[dict[str, Any]]:
         }
     if view.depths is not None:
         yield {"type": "queues", **view.depths}
+    if view.letters:
+        yield {"type": "dead_letters", **view.letters}
     for sentence in missing(view):
         yield {"type": "missing", "text": sentence}
 
@@ -151,6 +155,8 @@ def as_lines(view: View) -> Iterator[str]:
         yield from _about_leader(view, rows)
     if view.depths is not None:
         yield "queues: " + ", ".join(f"{name} {depth}" for name, depth in view.depths.items())
+    if view.letters:
+        yield "dead letters: " + ", ".join(f"{kind} {count}" for kind, count in sorted(view.letters.items()))
     for sentence in missing(view):
         yield f"missing: {sentence}"
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,10 +79,13 @@ def push(
 @click.option("--format", "form", type=click.Choice(["table", "jsonl"]), default="table", show_default=True)
 @click.pass_context
 def list_projects(ctx: click.Context, form: str) -> None:
-    """List all projects with their numbers of tasks."""
+    """List all projects with their numbers of tasks and dead letters."""
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
         heads, states = sorted(projectdb.heads(), key=lambda head: head.name), taskdb.project_states()
+        letters = Counter[str]()
+        for found in taskdb.count_dead_letters():
+            letters[found.project] += found.count
     rows: list[dict[str, Any]] = []
     for head in heads:
         state = states.get(head.name) or ProjectState(project=head.name)
@@ -89,7 +93,8 @@ def list_projects(ctx: click.Context, form: str) -> None:
             {
                 "name": head.name, "group": head.group, "status": str(head.status), "rate": _shown(head.rate),
                 "burst": _shown(head.burst), "active": state.active, "success": state.success, "failed": state.failed,
-                "bad": state.bad, "paused_until": _pause_shown(head.status, state),
+                "bad": state.bad, "dead_letters": letters[head.name],
+                "paused_until": _pause_shown(head.status, state),
             }
         )  # fmt: skip
     if form == "jsonl":

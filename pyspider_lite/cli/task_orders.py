@@ -31,15 +31,15 @@ MAX_PRIORITY = 2**31 - 1
 # --- the scheduler ------------------------------------------------------------------------------------------------------
 
 
-class _Scheduler:
-    """Whoever leads. An order that was not answered is given again: it names runs, so that twice is once."""
+class Orders:
+    """To the scheduler that leads. An order that was not answered is given again: it names runs, so that twice is once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._url = ""
         self._answered = False
 
-    def order(self, project: str, action: str, tasks: list[Task], priority: int) -> dict[str, int]:
+    def give(self, project: str, action: str, tasks: list[Task], priority: int = 0) -> dict[str, int]:
         """How many came to what. Raises PyspiderLiteError if nobody leads within a minute, or at once if nobody ever answered."""
         deadline = time.monotonic() + PATIENCE
         body = json.dumps({task.taskid: task.run for task in tasks})
@@ -70,14 +70,14 @@ def carry_out(
     settings: Settings, chosen: Iterator[list[Task]], project: str, action: str, *, priority: int = 0, dry_run: bool
 ) -> None:
     """Order it for all these tasks, or only count them; says what became of it."""
-    scheduler, outcomes = _Scheduler(settings), Counter[str]()
+    orders, outcomes = Orders(settings), Counter[str]()
     matched, said = 0, time.monotonic()
     try:
         for tasks in chosen:
             matched += len(tasks)
             if not dry_run:
                 begun = time.monotonic()
-                outcomes.update(scheduler.order(project, action, tasks, priority))
+                outcomes.update(orders.give(project, action, tasks, priority))
                 time.sleep(min(_LONGEST_PAUSE, time.monotonic() - begun))
             if time.monotonic() - said >= _SAY_EACH:
                 said = time.monotonic()
