@@ -10,8 +10,9 @@ from typing import Any
 
 #: no page came; `fetch` is all of them together
 FETCH = frozenset(
-    ["dns", "connect", "tls", "timeout", "too-large", "truncated", "redirects", "protocol", "proxy", "robots", "invalid-url", "refused-address", "browser", "internal"]
-)
+    ("dns", "connect", "tls", "timeout", "too-large", "truncated", "redirects", "protocol", "proxy", "robots", "invalid-url",
+     "refused-address", "browser", "internal")
+)  # fmt: skip
 #: a callback was ended; `limit` is all of them together
 LIMITS = frozenset(["time-limit", "memory-limit", "process-limit"])
 #: what comes from elsewhere: the callback's process died, workers died over the task, its result or report could not be stored, it could

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -125,7 +126,7 @@ def show(ctx: click.Context, letter_id: int, raw: bool) -> None:
     with bootstrap.open_taskdb(options.settings_of(ctx, quiet=True)) as taskdb:
         ((letter,),) = Chosen(ids=(letter_id,)).pages(taskdb, 1, with_payload=True)
         if raw:
-            click.get_binary_stream("stdout").write(letter.payload)
+            sys.stdout.buffer.write(letter.payload)
             return
         shown = _head(letter)
         if letter.kind == LetterKind.TASK:
@@ -133,7 +134,7 @@ def show(ctx: click.Context, letter_id: int, raw: bool) -> None:
             shown["retry"] = "the task is run again" if shown["payload"] else "the task is gone"
         else:
             try:
-                shown["payload"] = msgspec.to_builtins(letter_ways.content(letter))
+                shown["payload"] = letter_ways.shown(letter)
                 shown["retry"] = f"goes to {letter_ways.way_of(letter).queue}"
             except BrokenMessage as error:
                 shown["retry"] = f"cannot be tried again: {error}"

@@ -59,6 +59,14 @@ def content(letter: DeadLetter) -> Any:
     return codec.decode(letter.payload, _KINDS[letter.queue])
 
 
+def shown(letter: DeadLetter) -> Any:
+    """What the payload says, for JSON. Raises BrokenMessage as `content`."""
+    found = content(letter)
+    if isinstance(found, NewTaskBatch):
+        return {"tasks": [codec.unpack(bytes(task), dict) for task in found.tasks]}
+    return msgspec.to_builtins(found)
+
+
 def way_of(letter: DeadLetter) -> Way:
     """Where it goes again; not for one of kind ``task``, which is an order. Raises BrokenMessage with the reason if nowhere."""
     found = content(letter)
