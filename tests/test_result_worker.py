@@ -13,6 +13,7 @@ from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
 from pyspider_lite.models import (
+    RETRIED,
     Beat,
     Broken,
     Claim,
@@ -226,6 +227,32 @@ def test_only_the_task_that_cannot_be_stored_fails(rigs, error):
     assert process["exception"] == process["logs"] == f"result could not be stored: {error}"
     assert process["time"] == 0.1 and not process["ok"] and got["t7"].follows
     assert rig.stored("t9") == {"": 10} and rig.stored("t7") == {}
+    (kept,) = rig.said(Broken)
+    assert (kept.kind, kept.queue, kept.project, kept.taskid) == ("result", QueueName.RESULTS, "p", "t7")
+    assert kept.reason == process["exception"] and kept.size == len(kept.body)
+    letter = codec.unpack(kept.body, Report)
+    assert (letter.items, letter.run, letter.task, letter.follows) == ([Item("", "8")], 1, report("t7").task, [])
+
+
+def test_results_on_their_second_way_are_stored_and_nobody_hears_of_it(rigs):
+    rig = rigs().start()
+    again = {"part": RETRIED, "parts": 0, "track": {}}
+    rig.put(report("t1", "old", run=1, **again), report("t2", "kept", run=1, **again), report("t3", 1, run=2))
+    rig.put(report("t1", "new", run=2), report("t1", "older", run=1, **again))
+    rig.reports(2)
+    rig.until(lambda: rig.flaky.calls and sum(rig.flaky.calls) == 5)
+    assert rig.stored("t1") == {"": "new"}
+    assert rig.stored("t2") == {"": "kept"}
+    assert sorted(one.taskid for one in rig.said(Report)) == ["t1", "t3"]
+    assert all("t2" not in str(one.runs) for one in rig.said(Claim))
+
+
+def test_of_large_results_the_beginning_is_kept(rigs):
+    rig = rigs(fail=lambda results: DataError("no")).start()
+    rig.put(report("t1", "x" * 3_000_000))
+    rig.reports(1)
+    (kept,) = rig.said(Broken)
+    assert len(kept.body) == 1024 * 1024 and kept.size > 3_000_000
 
 
 def test_a_part_that_cannot_be_stored_ends_the_run_as_failed(rigs):
