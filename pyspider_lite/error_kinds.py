@@ -2,7 +2,7 @@
 
 A failed run has several of them, from the exact one to the general one, as ``503 5xx http`` or ``time-limit limit``. They are read from
 the task's track (behaviour P21, P22), where the fetcher and the processor left them, also in tracks that pyspider wrote. The list is
-in docs/handlers.md.
+in docs/tasks.md.
 """
 
 import re

@@ -1,10 +1,15 @@
 """The kinds of errors, from tracks as the daemons and pyspider write them."""
 
+import re
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from pyspider_lite import error_kinds
+from pyspider_lite import cli, error_kinds
+
+TEXT = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text("utf-8")
 
 
 def track(exception: str | None = "x", fetch: dict[str, Any] | None = None, **process: Any) -> dict[str, Any]:
@@ -58,3 +63,17 @@ def test_what_can_be_asked_for() -> None:
         assert error_kinds.is_kind(word)
     for word in ("tiemout", "99", "9999", "value error", "", "404x", "valueerror"):
         assert not error_kinds.is_kind(word)
+
+
+def test_the_page_about_tasks_has_all_kinds_and_its_commands_exist() -> None:
+    assert [kind for kind in error_kinds.KINDS if f"`{kind}`" not in TEXT] == []
+    context = click.Context(cli.commands)
+    lines = re.findall(r"(?m)^pyspider_lite ([a-z-]+) ([a-z]+)(.*)", TEXT)
+    assert len(lines) > 10
+    for name, word, rest in lines:
+        group = cli.commands.get_command(context, name)
+        assert isinstance(group, click.Group)
+        command = group.get_command(context, word)
+        assert command is not None, (name, word)
+        known = {flag for option in command.params for flag in option.opts}
+        assert set(re.findall(r"--[a-z-]+", rest.partition("#")[0])) <= known, (name, word)

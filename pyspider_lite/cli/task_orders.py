@@ -114,7 +114,7 @@ def _choosing(function: F) -> F:
             click.argument("project"),
             click.argument("tasks", nargs=-1, metavar="[URL|TASKID]..."),
             click.option("--error", "errors", multiple=True, metavar="KIND", help="Those whose last run failed with this: "
-                "timeout, dns, 404, 5xx, script, ValueError ... (docs/handlers.md). May be given several times."),
+                "timeout, dns, 404, 5xx, script, ValueError ... (docs/tasks.md). May be given several times."),
             click.option("--callback", metavar="NAME", help="Those whose pages go to this method."),
             click.option("--dry-run", is_flag=True, help="Only count them."),
         )

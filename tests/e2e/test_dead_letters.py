@@ -1,13 +1,15 @@
 """Dead letters from end to end: results that a user's result worker refuses, a message that nobody can read, and their second way."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
-from pyspider_lite import assembly, codec, configuration
-from pyspider_lite.models import NewTask, NewTaskBatch, QueueName
+from pyspider_lite import assembly, bootstrap, codec, configuration
+from pyspider_lite.models import DeadLetter, NewTask, NewTaskBatch, QueueName
 
 WORKER = """
 import os
@@ -78,6 +80,19 @@ def test_dead_letters_are_kept_shown_retried_and_purged(
     assert said("dead-letter", "retry", "--project", "shop") == "1 tried again, 0 cannot be"
     suite.wait(lambda: len(suite.results("shop")) == 2)
     assert letters("--project", "shop") == []
+
+    # a task that was given up runs again
+    ((failed,),) = suite.query("task", "select taskid from taskdb_shop where status = 3")
+    with bootstrap.open_taskdb(settings) as taskdb, taskdb.begin(None) as tx:
+        given_up = DeadLetter(kind="task", project="shop", reason="r", payload=b"", time=time.time(), taskid="")
+        tx.add_dead_letters([replace(given_up, taskid=taskid) for taskid in (failed, "gone")])
+    assert said("dead-letter", "retry", "--kind", "task", code=1) == "1 tried again, 1 cannot be"
+    suite.wait(lambda: suite.statuses("shop") == {2: 4})
+    assert [one["taskid"] for one in letters("--kind", "task")] == ["gone"]
+    assert (
+        json.loads(said("dead-letter", "show", str(letters("--kind", "task")[0]["id"])))["retry"] == "the task is gone"
+    )
+    assert said("dead-letter", "purge", "--project", "shop") == "1 removed"
 
     # what cannot be read cannot be tried again
     assert said("dead-letter", "retry", "--all", code=1) == "0 tried again, 2 cannot be"
