@@ -18,7 +18,6 @@ _WRITTEN = tuple(name for name in _FIELDS if name != "seq")
 PAGE = 500
 
 _c = DEAD_LETTER.c
-_stored = sa.func.length(_c.payload)
 
 
 class LetterTable:
@@ -26,11 +25,11 @@ class LetterTable:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._add = sa.insert(DEAD_LETTER).values({name: sa.bindparam(name) for name in _WRITTEN}).inline()
+        self._add = sa.insert(DEAD_LETTER).values({name: sa.bindparam(name) for name in (*_WRITTEN, "kept")}).inline()
         self._drop = sa.delete(DEAD_LETTER).where(key_in(_c.seq))
-        self._total = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_stored), 0)).select_from(DEAD_LETTER)
-        self._oldest = sa.select(_c.seq, _c.time, _stored).order_by(_c.seq).limit(PAGE)
-        self._count = sa.select(_c.project, _c.kind, sa.func.count(), sa.func.sum(_stored)).group_by(
+        self._total = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_c.kept), 0)).select_from(DEAD_LETTER)
+        self._oldest = sa.select(_c.seq, _c.time, _c.kept).order_by(_c.seq).limit(PAGE)
+        self._count = sa.select(_c.project, _c.kind, sa.func.count(), sa.func.sum(_c.kept)).group_by(
             _c.project, _c.kind
         )
 
@@ -85,7 +84,7 @@ class LetterTable:
 
 def _columns(row: DeadLetter) -> dict[str, Any]:
     """It must fit whatever it holds: it tells of what did not fit."""
-    columns = {name: getattr(row, name) for name in _WRITTEN}
+    columns: dict[str, Any] = {name: getattr(row, name) for name in _WRITTEN} | {"kept": len(row.payload)}
     for name, value in columns.items():
         if isinstance(value, str):
             # PostgreSQL has no NUL, nobody has half of a surrogate pair

@@ -80,6 +80,8 @@ DEAD_LETTER = sa.Table(
     sa.Column("payload", BYTES, nullable=False),
     sa.Column("time", TIME, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False, server_default=_ZERO),
+    # bytes of the payload: a sum of them must not read 64 MiB of payloads
+    sa.Column("kept", sa.BigInteger, nullable=False, server_default=_ZERO),
     # an id that was used must not come again: whoever read it would retry or purge another letter
     sqlite_autoincrement=True,
     **_MYSQL,
@@ -254,7 +256,7 @@ def _complete(conn: sa.Connection, table: sa.Table) -> None:
     wait_for_table_change(conn)
     *first, last = (f"ADD COLUMN {_spec(conn, column)}" for column in missing)
     _alter(conn, table, first)
-    if "taskid" in present:
+    if "taskid" in present and "full_taskid" in table.columns:
         _rekey(conn, table)
     _alter(conn, table, [last, *_widened(conn, [column for column in table.columns if column.name in present])])
 

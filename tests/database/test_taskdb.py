@@ -1,6 +1,8 @@
 """What every taskdb must do: the contract `TaskDB`, on each backend."""
 
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyspider_lite.database import schema
+from pyspider_lite.database import connect_taskdb, schema
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.errors import DatabaseError, DataError, LostLeadership
 from pyspider_lite.models import (
@@ -17,6 +19,7 @@ from pyspider_lite.models import (
     CronJob,
     DeadLetter,
     JobState,
+    LetterCount,
     NewTask,
     ProjectState,
     Task,
@@ -469,6 +472,22 @@ def test_dead_letters_are_found_by_id_kind_and_project_in_pages(taskdb: TaskDB) 
     assert counts == {(P, "task"): (2, 6), (P, "result"): (1, 3), ("z", "task"): (1, 3), ("", "message"): (1, 3)}
     assert taskdb.drop_dead_letters([first[0].seq, 10**9, second[0].seq]) == 2
     assert letters_of(taskdb) == [("", "message", 4.0), ("z", "task", 2.0), (P, "result", 1.0)]
+
+
+def test_a_table_of_dead_letters_without_sizes_is_completed(shared_urls: Callable[[str], str]) -> None:
+    letter = DeadLetter(kind="task", taskid="标" * 100, reason="r", payload=b"abc", time=1.0)
+    with closing(connect_taskdb(shared_urls("taskdb"))) as before, before.begin(None) as tx:
+        tx.add_dead_letters([letter])
+    with closing(connect_taskdb(shared_urls("taskdb"))) as before:
+        database = before._database
+        with database.write() as conn:
+            quoted = conn.dialect.identifier_preparer.quote("lite-dead-letter")
+            for column in ("size", "kept"):
+                conn.exec_driver_sql(f"ALTER TABLE {quoted} DROP COLUMN {column}")
+    with closing(connect_taskdb(shared_urls("taskdb"))) as after:
+        (found,) = after.dead_letters()
+        assert msgspec.structs.replace(found, seq=0) == letter
+        assert after.count_dead_letters() == [LetterCount(project="", kind="task", count=1, bytes=0)]
 
 
 def test_an_id_of_a_dead_letter_does_not_come_again(taskdb: TaskDB) -> None:
