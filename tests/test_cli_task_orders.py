@@ -12,9 +12,9 @@ from xmlrpc.client import Fault
 import pytest
 
 from pyspider_lite.cli import task_choice, task_orders
-from pyspider_lite.database import connect_taskdb
+from pyspider_lite.database import connect_projectdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
-from pyspider_lite.models import NewTask, TaskEnd, TaskStatus
+from pyspider_lite.models import NewTask, Project, TaskEnd, TaskStatus
 from pyspider_lite.rpc import RpcServer, server
 
 FAILED = 250
@@ -98,6 +98,18 @@ def test_orders_name_each_task_once_with_its_run(taskdb: TaskDB, leader: Leader,
     assert {taskid: run for _, tasks, _ in leader.orders for taskid, run in tasks.items()} == {
         f"t{number}": 4 for number in range(FAILED)
     }
+
+
+def test_it_is_said_that_a_stopped_project_runs_nothing(
+    taskdb: TaskDB, leader: Leader, command: Callable[..., Any]
+) -> None:
+    with closing(connect_projectdb("sqlite+projectdb:///data/project.db")) as projectdb:
+        projectdb.insert(Project(name="p", status="STOP"))
+        outcome = command("task", "retry", "p", "t1")
+        assert (outcome.out, outcome.code) == ("1 run again\n", 0)
+        assert outcome.err == "p is STOP, so nothing of it runs: `project set p --status RUNNING`\n"
+        projectdb.update("p", status="DEBUG")
+        assert command("task", "retry", "p", "t1").err == ""
 
 
 def test_what_changed_since_the_command_began_is_left_alone(

@@ -5,6 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -14,7 +15,7 @@ from pyspider_lite import bootstrap
 from pyspider_lite.cli import options
 from pyspider_lite.cli.task_choice import ACTIVE, FAILING, RAN, Wanted, check_kinds, pages
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
-from pyspider_lite.models import Task
+from pyspider_lite.models import ACTIVE_PROJECT, Task
 from pyspider_lite.rpc import client
 from pyspider_lite.settings import Settings
 
@@ -220,3 +221,16 @@ def _run(
             wanted = replace(wanted, until=taskdb.time())
         chosen = pages(taskdb, project, named, wanted)
         carry_out(settings, chosen, project, action, priority=priority, dry_run=dry_run)
+    if action == "retry" and not dry_run:
+        _warn_of_rest(settings, project)
+
+
+def _warn_of_rest(settings: Settings, name: str) -> None:
+    project = None
+    # the orders are given: without a projectdb there is nothing to say
+    with suppress(PyspiderLiteError), bootstrap.open_projectdb(settings) as projectdb:
+        project = projectdb.get(name)
+    if project is not None and project.status not in ACTIVE_PROJECT:
+        click.echo(
+            f"{name} is {project.status}, so nothing of it runs: `project set {name} --status RUNNING`", err=True
+        )
