@@ -214,7 +214,7 @@ class Plan:
         self.applied.append(report)
         project = self.projects[report.project]
         if row.kind == ControlKind.CRON:
-            project.jobs = job_states.ended(project.new_counts().jobs, row, report, self._now)
+            project.jobs = job_states.ended(project.new_counts().jobs, row, report, self.now)
         if row.kind == ControlKind.START:
             project.armed = True
         if row.kind in (ControlKind.START, ControlKind.FINISHED):
