@@ -1,0 +1,46 @@
+"""`scripts/chaos`: run chaos, or judge a run. The exit code is 0 if nothing is wrong."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspider_lite.bench.chaos import check
+from pyspider_lite.bench.chaos.run import Options, run
+from pyspider_lite.bench.chaos.stack import STACKS
+
+
+def main() -> int:
+    """Options are in `--help`."""
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
+    defaults = Options(Path())
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="what the harms are chosen by")
+    parser.add_argument("--minutes", type=float, default=defaults.minutes, help="how long harm is done")
+    parser.add_argument("--stack", choices=sorted(STACKS), default=defaults.stack)
+    parser.add_argument("--pages", type=int, default=defaults.pages, help="every seventh is slow")
+    parser.add_argument("--folder", type=Path, help="where to leave the files; not given: a new one")
+    parser.add_argument("--check", type=Path, metavar="DIR", help="only judge the files of a run")
+    given = parser.parse_args()
+    folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
+    if given.check is None:
+        print(f"the files are in {folder}", flush=True)
+        run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
+    return show(folder)
+
+
+def show(folder: Path) -> int:
+    """Print the verdict; the exit code."""
+    try:
+        verdict = check.judge(check.load(folder))
+    except (OSError, ValueError, KeyError) as error:
+        print(f"{folder}: not the files of a run of chaos: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    for name, value in verdict.figures.items():
+        print(f"{name}: {value}")
+    for problem in verdict.problems:
+        print(f"WRONG: {problem}")
+    return 1 if verdict.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

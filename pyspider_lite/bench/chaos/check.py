@@ -1,0 +1,245 @@
+"""Judges a run of chaos from the files that it left, and from nothing else. Pure but for `load`.
+
+What may be repeated is what was in hand: a page may be asked for again, or its result be written again, only if a harm came between
+at which the page was in hand. Called by the command line and by tests.
+"""
+
+import itertools
+import json
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspider_lite.bench.chaos import harms, pages
+from pyspider_lite.bench.chaos.pages import Request
+
+#: as many are named of what is wrong
+_SHOWN = 5
+
+Row = dict[str, Any]
+
+
+class Files(NamedTuple):
+    """What a run left."""
+
+    #: harms.jsonl
+    events: list[Row]
+    #: access.log
+    requests: list[Request]
+    #: results.jsonl
+    results: list[Row]
+    #: tasks.jsonl
+    tasks: list[Row]
+
+
+class Verdict(NamedTuple):
+    """``problems`` is empty if all is well; ``figures`` are for people, in order."""
+
+    problems: list[str]
+    figures: dict[str, str]
+
+
+def load(folder: Path) -> Files:
+    """Raises OSError or ValueError for files that are missing or cannot be read."""
+    rows = [
+        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("harms", "results", "tasks")
+    ]
+    requests = [pages.parse(line) for line in (folder / "access.log").read_text().splitlines()]
+    return Files(rows[0], requests, rows[1], rows[2])
+
+
+def judge(files: Files) -> Verdict:
+    """What is wrong with a run, and how it went."""
+    run = _Run(files)
+    problems = [
+        *run.unfinished(),
+        *run.harmless(),
+        *run.not_requested(),
+        *run.wrong_results(),
+        *run.open_tasks(),
+        *run.wrong_counts(),
+        *run.unexplained("asked for again", run.extra_requests),
+        *run.unexplained("its result written again", run.extra_writes),
+        *run.processes(),
+    ]
+    return Verdict(problems, run.figures())
+
+
+class _Run:
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        first = files.events[0] if files.events else {}
+        self._begin: Row = first if first.get("event") == "begin" else {}
+        self._pages = range(int(self._begin.get("pages", 0)))
+        self._harms = [event for event in files.events if event["event"] == "harm"]
+        self._in_hand = _in_hand(files.events)
+        self._asked: dict[str, list[float]] = {}
+        for request in files.requests:
+            self._asked.setdefault(request.path, []).append(request.time)
+        self._rows = [task for task in files.tasks if "taskid" in task]
+        self._beside: Row = next((task for task in files.tasks if "counts" in task), {})
+        self.extra_requests = [
+            (page, after, again)
+            for page in self._pages
+            for after, again in _pairs(self._asked.get(pages.path_of(page), []))
+        ]
+        self.extra_writes = [
+            # the page may have been given out twice before either of them came here
+            (page, self._asked.get(pages.path_of(page), [after])[0], again)
+            for page, row in self._results()
+            for after, again in _pairs(row["writes"])
+        ]
+
+    def _results(self) -> Iterator[tuple[int, Row]]:
+        for row in self._files.results:
+            number = _number(row["url"])
+            if number is not None:
+                yield number, row
+
+    def _of(self, event: str) -> list[Row]:
+        return [found for found in self._files.events if found["event"] == event]
+
+    # --- what may be wrong ----------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> Iterator[str]:
+        if not self._begin or not self._of("end"):
+            yield "the run was not finished: harms.jsonl has no beginning or no end"
+        for error in self._of("error"):
+            yield f"harm {error['harm']} could not be done: {error['error']}"
+
+    def harmless(self) -> Iterator[str]:
+        kills = [harm for harm in self._harms if harm["signal"] == "SIGKILL"]
+        busy = [harm for harm in kills if harm["in_hand"]]
+        minutes = float(self._begin.get("minutes", 0))
+        for found, wanted, what in (
+            (kills, harms.KILLS * minutes, "SIGKILLs"),
+            (busy, harms.IN_HAND * minutes, "SIGKILLs while work was in hand"),
+        ):
+            if len(found) < int(wanted):
+                yield f"only {len(found)} {what} in {minutes:g} minutes, {int(wanted)} are wanted"
+
+    def not_requested(self) -> Iterator[str]:
+        yield from _some("never asked for", [page for page in self._pages if pages.path_of(page) not in self._asked])
+        known = {pages.path_of(page) for page in self._pages}
+        yield from _some("asked for though no page links to it", sorted(self._asked.keys() - known))
+
+    def wrong_results(self) -> Iterator[str]:
+        found = Counter(page for page, _ in self._results())
+        yield from _some("without a result", self.lost)
+        yield from _some("with more than one result", [page for page, count in found.items() if count > 1])
+        yield from _some("with another page's result", [page for page, row in self._results() if not _right(page, row)])
+        yield from _some(
+            "with a result that nobody wrote", [page for page, row in self._results() if not row["writes"]]
+        )
+
+    @property
+    def lost(self) -> list[int]:
+        found = {page for page, _ in self._results()}
+        return [page for page in self._pages if page not in found]
+
+    def open_tasks(self) -> Iterator[str]:
+        for status in ("active", "failed", "bad"):
+            yield from _some(f"of tasks {status}", [task["url"] for task in self._rows if task["status"] == status])
+        known = {_number(task["url"]) for task in self._rows}
+        yield from _some("without a task", [page for page in self._pages if page not in known])
+        yield from _some("of control work left", self._beside.get("controls", []))
+        yield from _some("of dead letters", self._beside.get("dead_letters", []))
+
+    def wrong_counts(self) -> Iterator[str]:
+        rows = Counter(str(task["status"]) for task in self._rows)
+        for status, count in self._beside.get("counts", {"counts": 0}).items():
+            if rows[status] != count:
+                yield f"{count} tasks are counted as {status}, there are {rows[status]} rows"
+
+    def unexplained(self, what: str, extra: Sequence[tuple[int, float, float]]) -> Iterator[str]:
+        found = [page for page, after, again in extra if not self._explained(page, after, again)]
+        yield from _some(f"{what} although not in hand at any harm between", found)
+
+    def _explained(self, page: int, after: float, again: float) -> bool:
+        moments = self._in_hand.get(page, [])
+        at = bisect_left(moments, after)
+        return at < len(moments) and moments[at] <= again
+
+    def processes(self) -> Iterator[str]:
+        for exit in self._of("exit"):
+            if not exit["wanted"]:
+                yield f"{exit['role']} (pid {exit['pid']}) ended by itself, exit code {exit['code']}"
+        for end in self._of("end"):
+            yield from _some("of processes left over", [f"{left['pid']} {left['command']}" for left in end["left"]])
+
+    # --- how it went ----------------------------------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, str]:
+        kinds = Counter(harm["kind"] for harm in self._harms)
+        kills = [harm for harm in self._harms if harm["signal"] == "SIGKILL"]
+        doubles = Counter(page for page, _ in self._results())
+        return {
+            "harms": f"{len(self._harms)} ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})",
+            "SIGKILLs": f"{len(kills)}, {sum(1 for harm in kills if harm['in_hand'])} while work was in hand",
+            "pages": f"{len(self._pages)}, {len(self._files.requests)} requests",
+            "losses": str(len(self.lost)),
+            "doubles": str(sum(count - 1 for count in doubles.values())),
+            "extra requests": f"{len(self.extra_requests)} (in hand at the harms: {sum(h['in_hand'] for h in self._harms)})",
+            "extra writes of a result": str(len(self.extra_writes)),
+            "longest standstill": self._standstill(),
+            "slowest recovery": self._recovery(),
+        }
+
+    def _standstill(self) -> str:
+        """Between two requests, while there were pages left to be asked for."""
+        last_new = max((times[0] for times in self._asked.values()), default=0.0)
+        times = [request.time for request in self._files.requests if request.time <= last_new]
+        gaps = [(again - before, before) for before, again in _pairs(times)]
+        seconds, since = max(gaps, default=(0.0, 0.0))
+        return f"{seconds:.1f} s without a request, {since - self._start:.0f} s after the beginning"
+
+    def _recovery(self) -> str:
+        """From a harm, or its end, to the next page that was done."""
+        ends = {event["harm"]: event["time"] for event in self._of("over")}
+        done = sorted(task["updatetime"] for task in self._rows if task["status"] == "success")
+        found = []
+        for harm in self._harms:
+            since = ends.get(harm["harm"], harm["time"])
+            at = bisect_left(done, since)
+            if at < len(done):
+                found.append((done[at] - since, f"after harm {harm['harm']}, {harm['kind']} of {harm['role']}"))
+        seconds, what = max(found, default=(0.0, "no harm"))
+        return f"{seconds:.1f} s until the next page was done, {what}"
+
+    @property
+    def _start(self) -> float:
+        return float(self._begin.get("time", 0.0))
+
+
+def _in_hand(events: Iterable[Row]) -> dict[int, list[float]]:
+    """When each page was in hand at a harm, in order."""
+    found: dict[int, list[float]] = {}
+    for event in sorted(events, key=lambda event: float(event["time"])):
+        for page in event.get("pages", []) if event["event"] in ("harm", "over") else ():
+            found.setdefault(page, []).append(event["time"])
+    return found
+
+
+def _pairs(times: Sequence[float]) -> Iterator[tuple[float, float]]:
+    ordered = sorted(times)
+    return itertools.pairwise(ordered)
+
+
+def _number(url: str) -> int | None:
+    """Of the page at a URL; None for tasks that are no page."""
+    name = url.rpartition("/")[2].removesuffix(".html")
+    return int(name) if name.isdecimal() and url.startswith("http") else None
+
+
+def _right(page: int, row: Row) -> bool:
+    return bool(row["result"] == {"page": page, "title": pages.title(page)})
+
+
+def _some(what: str, found: Sequence[object]) -> Iterator[str]:
+    """One sentence for any number of them, none for none."""
+    if found:
+        named = ", ".join(str(one) for one in found[:_SHOWN])
+        yield f"{len(found)} {what}: {named}{', ...' if len(found) > _SHOWN else ''}"

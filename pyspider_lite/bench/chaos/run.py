@@ -1,0 +1,268 @@
+"""One run of chaos: a crawl, its harms, and the four files that `check` judges. Called by the command line and by tests."""
+
+import contextlib
+import hashlib
+import heapq
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspider_lite.bench import processes
+from pyspider_lite.bench.chaos import harms
+from pyspider_lite.bench.chaos.harms import Harm, Kind
+from pyspider_lite.bench.chaos.manager import Manager, Slot
+from pyspider_lite.bench.chaos.pages import Pages
+from pyspider_lite.bench.chaos.stack import DRAIN, PROJECT, Done, Stack
+
+ROLES = ("scheduler", "fetcher", "processor", "result_worker")
+#: how a daemon is started; tests put a launcher of their own in its place
+PROGRAM = (sys.executable, "-m", "pyspider_lite")
+#: seconds to wait for a victim to have something in hand
+_AIM = 0.6
+#: seconds without a page done, after the last harm, that end the run
+_STANDSTILL = 60.0
+#: seconds in which all must be gone after SIGTERM
+_GONE = DRAIN + 5.0 + 5.0
+_SCRIPT = """
+import time
+
+from pyspider.libs.base_handler import *
+
+
+class Handler(BaseHandler):
+    retry_delay = {"": 1}
+
+    def on_start(self):
+        self.crawl("START", callback=self.page, retries=20)
+
+    @config(age=10 * 24 * 60 * 60)
+    def page(self, response):
+        number = int(response.url.rpartition("/")[2].partition(".")[0])
+        time.sleep(0.01 + number % 8 * 0.005)
+        for each in response.doc('a[href^="http"]').items():
+            self.crawl(each.attr.href, callback=self.page, retries=20)
+        return {"page": number, "title": response.doc("title").text()}
+"""
+
+
+class Options(NamedTuple):
+    """Of a run."""
+
+    folder: Path
+    seed: int = 1
+    minutes: float = 2.0
+    stack: str = "builtin-sqlite"
+    pages: int = 3500
+    #: SIGKILLs a minute; None: as many as `check` demands, and some more
+    kills: float | None = None
+    program: Sequence[str] = PROGRAM
+
+
+def run(options: Options) -> None:
+    """Leaves harms.jsonl, access.log, results.jsonl and tasks.jsonl in the folder, and the logs of all daemons."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(options.folder / "harms.jsonl", "w", buffering=1))
+        site = stack.enter_context(Pages(options.pages, options.folder / "access.log"))
+        servers = stack.enter_context(Stack(options.stack, options.folder))
+        done = Done(servers.settings)
+        done.start()
+        stack.callback(done.stop)
+        one = _Run(options, site, servers, done, _Notes(log.write))
+        stack.callback(one.manager.kill)
+        one.crawl()
+        one.end()
+
+
+class _Notes:
+    """Writes events down as lines of JSON; from any thread."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        with self._lock:
+            self._write(json.dumps({"event": event, "time": round(time.time(), 4), **fields}) + "\n")
+
+
+class _Run:
+    def __init__(self, options: Options, site: Pages, stack: Stack, done: Done, note: _Notes) -> None:
+        self._options = options
+        self._site = site
+        self._stack = stack
+        self._done = done
+        self._note = note
+        self._paths = {hashlib.md5(site.url(number).encode()).hexdigest(): number for number in range(options.pages)}
+        self._taskids = {f"/{number}.html": taskid for taskid, number in self._paths.items()}
+        self._numbers = iter(range(1, 1_000_000))
+        self._under_way: list[threading.Thread] = []
+        self._servers = {"broker": threading.Lock(), "database": threading.Lock()}
+        slots = [self._slot(role, index) for role in ROLES for index in range(harms.COUNT)]
+        self.manager = Manager(options.folder, slots, note)
+
+    def _slot(self, role: str, index: int) -> Slot:
+        words = [*self._options.program, "-c", str(self._stack.config), role]
+        if role == "fetcher":
+            words += ["--user-agent", f"fetcher[{index}]"]  # so that the site knows who asks
+        return Slot(role, index, words, self._options.folder / f"{role}-{index}.log")
+
+    # --- the crawl ------------------------------------------------------------------------------------------------------
+
+    def crawl(self) -> None:
+        """From the start to the last page, or until nothing happens any more."""
+        options = self._options
+        seconds = options.minutes * 60
+        self._note(
+            "begin",
+            seed=options.seed,
+            minutes=options.minutes,
+            stack=options.stack,
+            pages=options.pages,
+            pid=os.getpid(),
+        )
+        self.manager.start()
+        file = options.folder / f"{PROJECT}.py"
+        file.write_text(_SCRIPT.replace("START", self._site.url(0)))
+        # as fast as that the crawl lasts as long as the harms
+        self._command("project", "push", str(file), "--name", PROJECT, "--rate", f"{options.pages / seconds:.2f}")
+        self._command("project", "run", PROJECT)
+        self._wait(lambda: bool(self._site.requests), 60)
+        kills = {} if options.kills is None else {"kills_a_minute": options.kills}
+        self._harm(harms.plan(options.seed, seconds, self._stack.abilities, **kills))
+        self._note("calm")
+        self._command("project", "set", PROJECT, "--rate", "unlimited")
+        self._wait(lambda: not self._open_pages(), _STANDSTILL)
+
+    def end(self) -> None:
+        """Stop all, and write down what there is."""
+        self._note("stop")
+        left = self.manager.stop(_GONE)
+        _write(self._options.folder / "results.jsonl", self._stack.results())
+        _write(self._options.folder / "tasks.jsonl", self._stack.tasks())
+        self._note("end", left=left)
+
+    def _command(self, *words: str) -> None:
+        command = [*PROGRAM, "-c", str(self._stack.config), *words]
+        subprocess.run(command, check=True, cwd=self._options.folder, capture_output=True, timeout=60)
+
+    def _wait(self, condition: Callable[[], bool], standstill: float) -> None:
+        """Until it holds, or for so long no other page came."""
+        seen, changed = 0, time.monotonic()
+        while not condition() and time.monotonic() - changed < standstill:
+            if len(self._site.requests) != seen:
+                seen, changed = len(self._site.requests), time.monotonic()
+            time.sleep(0.2)
+
+    def _open_pages(self) -> list[int]:
+        """The pages not known to be done."""
+        return [self._paths[taskid] for taskid in self._done.open_of(self._paths)]
+
+    # --- harms ----------------------------------------------------------------------------------------------------------
+
+    def _harm(self, plan: Iterable[Harm]) -> None:
+        began = time.monotonic()
+        endings: list[tuple[float, int, Callable[[], None]]] = []
+        for harm in plan:
+            self._until(began + harm.at, endings)
+            self._do(harm, endings)
+        self._until(None, endings)
+        for thread in self._under_way:
+            thread.join(120)
+
+    def _until(self, moment: float | None, endings: list[tuple[float, int, Callable[[], None]]]) -> None:
+        """Wait, and end what is to be ended meanwhile; None: all that is left."""
+        while endings and (moment is None or endings[0][0] <= moment):
+            time.sleep(max(0.0, endings[0][0] - time.monotonic()))
+            heapq.heappop(endings)[2]()
+        if moment is not None:
+            time.sleep(max(0.0, moment - time.monotonic()))
+
+    def _do(self, harm: Harm, endings: list[tuple[float, int, Callable[[], None]]]) -> None:
+        number = next(self._numbers)
+        if harm.target in self._servers:
+            # a server may take long to stop and to start
+            thread = threading.Thread(target=self._harm_server, args=(harm, number), name=harm.target, daemon=True)
+            thread.start()
+            self._under_way.append(thread)
+            return
+        slot = self.manager.slots[harm.target.replace("child", "processor")]
+        pid, child = slot.pid, 0
+        if harm.target.startswith("child"):
+            child = next(reversed(processes.tree(pid)[1:]), 0) if pid else 0
+        if not pid or (harm.target != slot.name and not child):
+            self._note("missed", harm=number, role=harm.target)
+            return
+        signals = {Kind.KILL: signal.SIGKILL, Kind.FREEZE: signal.SIGSTOP, Kind.TERM: signal.SIGTERM}
+        in_hand = self._aim(slot)
+        if harm.kind is not Kind.TERM and not child:
+            slot.send(signal.SIGSTOP)  # so that what is seen now is what it has
+        self._note_harm(number, harm, child or pid, signals[harm.kind].name, in_hand, self._pages_of(slot))
+        if child:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        else:
+            slot.send(signals[harm.kind])
+        if harm.kind is Kind.FREEZE:
+
+            def thaw() -> None:
+                self._note("over", harm=number, pages=self._pages_of(slot))
+                if slot.pid == pid:
+                    slot.send(signal.SIGCONT)
+
+            heapq.heappush(endings, (time.monotonic() + harm.seconds, number, thaw))
+
+    def _aim(self, slot: Slot) -> int:
+        """What a process has in hand, at a moment when that is something, if there is one soon."""
+        end = time.monotonic() + _AIM
+        while True:
+            numbers = slot.metrics()
+            if slot.role == "scheduler":
+                found = int(numbers.get('in_flight{kind="task"}', 0)) if numbers.get("leading") else 0
+                return found
+            found = int(numbers.get("in_hand", 0))
+            if found or time.monotonic() > end:
+                return found
+            time.sleep(0.01)
+
+    def _harm_server(self, harm: Harm, number: int) -> None:
+        with self._servers[harm.target]:
+            pages = self._pages_of(None)
+            name = {Kind.STOP: "SIGTERM", Kind.KILL: "SIGKILL", Kind.FREEZE: "SIGSTOP"}.get(harm.kind, "")
+            self._note_harm(number, harm, self._stack.pid(harm.target), name, len(pages), pages)
+            try:
+                ending = self._stack.begin(harm)
+                if ending is not None:
+                    time.sleep(harm.seconds)
+                    ending()
+            except Exception as error:
+                self._note("error", harm=number, error=f"{type(error).__name__}: {error}")
+            self._note("over", harm=number, pages=self._pages_of(None))
+
+    def _note_harm(self, number: int, harm: Harm, pid: int, name: str, in_hand: int, pages: list[int]) -> None:
+        fields = {"kind": harm.kind, "pid": pid, "role": harm.target, "signal": name, "seconds": round(harm.seconds, 1)}
+        self._note("harm", harm=number, **fields, in_hand=in_hand, pages=pages)
+
+    def _pages_of(self, slot: Slot | None) -> list[int]:
+        """The pages that were asked for and are not done; of a fetcher, those that it asked for itself."""
+        requests = list(self._site.requests)
+        agent = slot.name if slot is not None and slot.role == "fetcher" else None
+        asked = {
+            self._taskids[request.path]
+            for request in requests
+            if request.path in self._taskids and agent in (None, request.agent)
+        }
+        return sorted(self._paths[taskid] for taskid in self._done.open_of(asked))
+
+
+def _write(file: Path, rows: Iterable[dict[str, Any]]) -> None:
+    with open(file, "w") as out:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False), file=out)
