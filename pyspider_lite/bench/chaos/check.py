@@ -150,7 +150,9 @@ class _Run:
 
     def wrong_counts(self) -> Iterator[str]:
         rows = Counter(str(task["status"]) for task in self._rows)
-        for status, count in self._beside.get("counts", {"counts": 0}).items():
+        if not self._beside:
+            yield "tasks.jsonl has no counts"
+        for status, count in self._beside.get("counts", {}).items():
             if rows[status] != count:
                 yield f"{count} tasks are counted as {status}, there are {rows[status]} rows"
 

@@ -3,6 +3,7 @@
 Harms come in waves with calm between them: in a wave they fall together, and in the calm it shows what repairs itself without one.
 """
 
+import itertools
 import random
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,12 +14,12 @@ WAVE, CALM = 9.0, 6.0
 #: SIGKILLs a minute, and how many of them at least find work in hand, of the judge's demands
 KILLS, IN_HAND = 30, 20
 #: SIGKILLs a minute that are planned: more than demanded, since some find nobody
-_PLANNED_KILLS = 35
+_PLANNED_KILLS = 40
 #: a leader's term and a worker's three beats are 6 s
 _FREEZE = (7.0, 10.0)
 _OUTAGE = (3.0, 6.0)
 #: role -> how often it is chosen
-_WEIGHTS = {"fetcher": 6, "processor": 6, "result_worker": 5, "scheduler": 3, "child": 2}
+_WEIGHTS = {"fetcher": 8, "processor": 7, "result_worker": 4, "scheduler": 3, "child": 2}
 #: of each role
 COUNT = 2
 
@@ -51,8 +52,18 @@ class Harm(NamedTuple):
     #: how long it lasts, 0 for what is over at once
     seconds: float = 0.0
 
+    @property
+    def role(self) -> str:
+        """Of a process."""
+        return self.target.partition("[")[0]
 
-#: what can be done to the servers of a stack, each at least once in a run and about once a minute
+    @property
+    def number(self) -> int:
+        """Which of its role it is."""
+        return int(self.target.partition("[")[2].rstrip("]") or 0)
+
+
+#: what can be done to the servers of a stack
 Abilities = tuple[tuple[Kind, str], ...]
 SERVERS: Abilities = (
     (Kind.STOP, "broker"),
@@ -72,7 +83,7 @@ BUILTIN: Abilities = (
 )
 
 
-def plan(seed: int, seconds: float, abilities: Abilities, kills_a_minute: float = _PLANNED_KILLS) -> list[Harm]:
+def plan(seed: int, seconds: float, abilities: Abilities) -> list[Harm]:
     """All harms of a run of ``seconds``, in the order of time."""
     chance = random.Random(seed)
     minutes = seconds / 60
@@ -81,25 +92,26 @@ def plan(seed: int, seconds: float, abilities: Abilities, kills_a_minute: float 
         return range(max(1, round(each_minute * minutes)))
 
     found = [
-        Harm(_moment(chance, seconds), Kind.KILL, _process(chance)) for _ in range(round(kills_a_minute * minutes))
+        Harm(_moment(chance, seconds), Kind.KILL, _process(chance)) for _ in range(round(_PLANNED_KILLS * minutes))
     ]
     for _ in number(3):
         found.append(Harm(_moment(chance, seconds), Kind.FREEZE, _process(chance, "child"), chance.uniform(*_FREEZE)))
         found.append(Harm(_moment(chance, seconds), Kind.TERM, _process(chance, "child")))
-    for kind, target in abilities:
-        for _ in number(0.75):
-            found.append(Harm(_moment(chance, seconds), kind, target, _length(chance, kind)))
-    return sorted(found)
+    return sorted([*found, *_of_servers(chance, seconds, abilities)])
 
 
-def _length(chance: random.Random, kind: Kind) -> float:
-    return 0.0 if kind is Kind.FLUSH else chance.uniform(*(_FREEZE if kind is Kind.FREEZE else _OUTAGE))
+def _of_servers(chance: random.Random, seconds: float, abilities: Abilities) -> Iterator[Harm]:
+    """Each of them in turn, one a wave: while a server is away nothing happens that could be harmed."""
+    turns = list(abilities)
+    chance.shuffle(turns)
+    for (begin, end), (kind, target) in zip(_waves(seconds), itertools.cycle(turns), strict=False):
+        length = {Kind.FLUSH: 0.0, Kind.CUT: 0.0, Kind.FREEZE: chance.uniform(*_FREEZE)}
+        yield Harm(chance.uniform(begin, end), kind, target, length.get(kind, chance.uniform(*_OUTAGE)))
 
 
 def _moment(chance: random.Random, seconds: float) -> float:
     """Within a wave."""
-    waves = list(_waves(seconds))
-    begin, end = chance.choice(waves)
+    begin, end = chance.choice(list(_waves(seconds)))
     return chance.uniform(begin, end)
 
 

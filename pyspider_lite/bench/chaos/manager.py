@@ -30,6 +30,7 @@ class Slot:
 
     def __init__(self, role: str, index: int, words: Sequence[str], log: Path) -> None:
         self.role = role
+        self.index = index
         self.name = f"{role}[{index}]"
         self.words = list(words)
         self.log = log

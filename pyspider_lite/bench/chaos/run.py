@@ -26,8 +26,6 @@ ROLES = ("scheduler", "fetcher", "processor", "result_worker")
 PROGRAM = (sys.executable, "-m", "pyspider_lite")
 #: seconds to wait for a victim to have something in hand
 _AIM = 0.6
-#: seconds without a page done, after the last harm, that end the run
-_STANDSTILL = 60.0
 #: seconds in which all must be gone after SIGTERM
 _GONE = DRAIN + 5.0 + 5.0
 _SCRIPT = """
@@ -45,7 +43,7 @@ class Handler(BaseHandler):
     @config(age=10 * 24 * 60 * 60)
     def page(self, response):
         number = int(response.url.rpartition("/")[2].partition(".")[0])
-        time.sleep(0.01 + number % 8 * 0.005)
+        time.sleep(0.02 + number % 5 * 0.01)
         for each in response.doc('a[href^="http"]').items():
             self.crawl(each.attr.href, callback=self.page, retries=20)
         return {"page": number, "title": response.doc("title").text()}
@@ -60,8 +58,10 @@ class Options(NamedTuple):
     minutes: float = 2.0
     stack: str = "builtin-sqlite"
     pages: int = 3500
-    #: SIGKILLs a minute; None: as many as `check` demands, and some more
-    kills: float | None = None
+    #: None: made from the seed
+    harms: Sequence[Harm] | None = None
+    #: seconds without a request, after the last harm, that end the run
+    patience: float = 60.0
     program: Sequence[str] = PROGRAM
 
 
@@ -135,11 +135,11 @@ class _Run:
         self._command("project", "push", str(file), "--name", PROJECT, "--rate", f"{options.pages / seconds:.2f}")
         self._command("project", "run", PROJECT)
         self._wait(lambda: bool(self._site.requests), 60)
-        kills = {} if options.kills is None else {"kills_a_minute": options.kills}
-        self._harm(harms.plan(options.seed, seconds, self._stack.abilities, **kills))
+        planned = options.harms
+        self._harm(harms.plan(options.seed, seconds, self._stack.abilities) if planned is None else planned)
         self._note("calm")
         self._command("project", "set", PROJECT, "--rate", "unlimited")
-        self._wait(lambda: not self._open_pages(), _STANDSTILL)
+        self._wait(lambda: not self._open_pages(), options.patience)
 
     def end(self) -> None:
         """Stop all, and write down what there is."""
@@ -193,23 +193,23 @@ class _Run:
             thread.start()
             self._under_way.append(thread)
             return
-        slot = self.manager.slots[harm.target.replace("child", "processor")]
-        pid, child = slot.pid, 0
-        if harm.target.startswith("child"):
-            child = next(reversed(processes.tree(pid)[1:]), 0) if pid else 0
-        if not pid or (harm.target != slot.name and not child):
+        role, child = (harm.role.replace("child", "processor"), harm.role == "child")
+        slot, in_hand = self._aim(role, harm.number)
+        pid = slot.pid
+        victim = next(reversed(processes.tree(pid)[1:]), 0) if child and pid else pid
+        if not victim:
             self._note("missed", harm=number, role=harm.target)
             return
-        signals = {Kind.KILL: signal.SIGKILL, Kind.FREEZE: signal.SIGSTOP, Kind.TERM: signal.SIGTERM}
-        in_hand = self._aim(slot)
+        number_of = {Kind.KILL: signal.SIGKILL, Kind.FREEZE: signal.SIGSTOP, Kind.TERM: signal.SIGTERM}[harm.kind]
         if harm.kind is not Kind.TERM and not child:
             slot.send(signal.SIGSTOP)  # so that what is seen now is what it has
-        self._note_harm(number, harm, child or pid, signals[harm.kind].name, in_hand, self._pages_of(slot))
+        harm = harm._replace(target=f"{harm.role}[{slot.index}]")
+        self._note_harm(number, harm, victim, number_of.name, in_hand, self._pages_of(slot))
         if child:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(victim, number_of)
         else:
-            slot.send(signals[harm.kind])
+            slot.send(number_of)
         if harm.kind is Kind.FREEZE:
 
             def thaw() -> None:
@@ -219,17 +219,17 @@ class _Run:
 
             heapq.heappush(endings, (time.monotonic() + harm.seconds, number, thaw))
 
-    def _aim(self, slot: Slot) -> int:
-        """What a process has in hand, at a moment when that is something, if there is one soon."""
+    def _aim(self, role: str, index: int) -> tuple[Slot, int]:
+        """One of a role that has work in hand, if there is one soon, and how much; the one with ``index`` first."""
+        slots = [self.manager.slots[f"{role}[{(index + step) % harms.COUNT}]"] for step in range(harms.COUNT)]
         end = time.monotonic() + _AIM
         while True:
-            numbers = slot.metrics()
-            if slot.role == "scheduler":
-                found = int(numbers.get('in_flight{kind="task"}', 0)) if numbers.get("leading") else 0
-                return found
-            found = int(numbers.get("in_hand", 0))
-            if found or time.monotonic() > end:
-                return found
+            for slot in slots:
+                found = _in_hand(slot)
+                if found:
+                    return slot, found
+            if time.monotonic() > end or role == "scheduler":
+                return slots[0], 0
             time.sleep(0.01)
 
     def _harm_server(self, harm: Harm, number: int) -> None:
@@ -260,6 +260,12 @@ class _Run:
             if request.path in self._taskids and agent in (None, request.agent)
         }
         return sorted(self._paths[taskid] for taskid in self._done.open_of(asked))
+
+
+def _in_hand(slot: Slot) -> int:
+    """By its own metrics; of a scheduler that stands by, nothing."""
+    numbers = slot.metrics()
+    return int(numbers.get('in_flight{kind="task"}', numbers.get("in_hand", 0)))
 
 
 def _write(file: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -1,0 +1,208 @@
+"""The judge of chaos, on files made by hand: a run in which all is well, and what is found when one thing is not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspider_lite.bench.chaos import __main__ as command
+from pyspider_lite.bench.chaos import check
+from pyspider_lite.bench.chaos.check import Files
+from pyspider_lite.bench.chaos.pages import Request, path_of, title
+
+PAGES = 6
+Row = dict[str, Any]
+
+
+def well() -> Files:
+    """Page i is asked for at 10 + i and done one second later; page 2 was in hand at a harm, was lost and asked for again."""
+    kill = {"event": "harm", "harm": 1, "time": 12.5, "kind": "kill", "pid": 7, "role": "fetcher[0]"}
+    events: list[Row] = [
+        {"event": "begin", "time": 9.0, "seed": 1, "minutes": 0.04, "stack": "builtin-sqlite", "pages": PAGES},
+        {**kill, "signal": "SIGKILL", "seconds": 0, "in_hand": 1, "pages": [2]},
+        {"event": "exit", "time": 12.6, "pid": 7, "role": "fetcher[0]", "code": -9, "wanted": True},
+        {"event": "end", "time": 30.0, "left": []},
+    ]
+    requests = [Request(10.0 + page, "fetcher[0]", path_of(page)) for page in range(PAGES)]
+    requests.append(Request(20.0, "fetcher[1]", path_of(2)))
+    results = [
+        {
+            "url": f"http://127.0.0.1:1{path_of(page)}",
+            "taskid": f"t{page}",
+            "item": "",
+            "run": 0,
+            "result": {"page": page, "title": title(page)},
+            "writes": [21.0 if page == 2 else 11.0 + page],
+        }
+        for page in range(PAGES)
+    ]
+    tasks: list[Row] = [
+        {"url": row["url"], "taskid": row["taskid"], "status": "success", "run": 1, "updatetime": row["writes"][0]}
+        for row in results
+    ]
+    tasks.append({"counts": {"active": 0, "success": PAGES, "failed": 0, "bad": 0}, "controls": [], "dead_letters": []})
+    return Files(events, requests, results, tasks)
+
+
+def test_a_run_in_which_all_is_well() -> None:
+    verdict = check.judge(well())
+    assert verdict.problems == []
+    assert verdict.figures == {
+        "harms": "1 (1 kill)",
+        "SIGKILLs": "1, 1 while work was in hand",
+        "pages": "6, 7 requests",
+        "losses": "0",
+        "doubles": "0",
+        "extra requests": "1 (in hand at the harms: 1)",
+        "extra writes of a result": "0",
+        "longest standstill": "1.0 s without a request, 5 s after the beginning",
+        "slowest recovery": "1.5 s until the next page was done, after harm 1, kill of fetcher[0]",
+    }
+
+
+def not_requested(files: Files) -> None:
+    del files.requests[4]
+
+
+def strange_page(files: Files) -> None:
+    files.requests.append(Request(22.0, "fetcher[0]", "/77.html"))
+
+
+def result_lost(files: Files) -> None:
+    del files.results[3]
+
+
+def two_rows(files: Files) -> None:
+    files.results.append({**files.results[3], "item": "again"})
+
+
+def wrong_result(files: Files) -> None:
+    files.results[3]["result"] = {"page": 4, "title": title(4)}
+
+
+def not_audited(files: Files) -> None:
+    files.results[3]["writes"] = []
+
+
+def written_twice(files: Files) -> None:
+    files.results[3]["writes"].append(15.1)
+
+
+def repeated_without_harm(files: Files) -> None:
+    files.requests.append(Request(20.5, "fetcher[1]", path_of(4)))
+
+
+def repeated_before_the_harm(files: Files) -> None:
+    files.requests.append(Request(12.2, "fetcher[1]", path_of(2)))
+
+
+def repeated_twice_for_one_harm(files: Files) -> None:
+    files.requests.append(Request(20.5, "fetcher[1]", path_of(2)))
+
+
+def task_open(files: Files) -> None:
+    files.tasks[1]["status"] = "active"
+    files.tasks[-1]["counts"].update(active=1, success=PAGES - 1)
+
+
+def task_failed(files: Files) -> None:
+    files.tasks[1]["status"] = "failed"
+    files.tasks[-1]["counts"].update(failed=1, success=PAGES - 1)
+
+
+def task_missing(files: Files) -> None:
+    del files.tasks[1]
+    files.tasks[-1]["counts"].update(success=PAGES - 1)
+
+
+def wrong_count(files: Files) -> None:
+    files.tasks[-1]["counts"]["success"] += 1
+
+
+def no_counts(files: Files) -> None:
+    del files.tasks[-1]
+
+
+def control_left(files: Files) -> None:
+    files.tasks[-1]["controls"].append("start:chaos:1")
+
+
+def process_left(files: Files) -> None:
+    files.events[-1]["left"].append({"pid": 8, "command": "python child"})
+
+
+def ended_by_itself(files: Files) -> None:
+    files.events[2].update(wanted=False, code=4)
+
+
+def too_few_kills(files: Files) -> None:
+    files.events[0]["minutes"] = 0.1
+
+
+def nothing_in_hand(files: Files) -> None:
+    files.events[0]["minutes"] = 0.05
+    files.events[1]["in_hand"] = 0
+
+
+def broken_harm(files: Files) -> None:
+    files.events.insert(2, {"event": "error", "time": 13.0, "harm": 1, "error": "OSError: no"})
+
+
+def not_finished(files: Files) -> None:
+    del files.events[-1]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "problem"),
+    [
+        (not_requested, "1 never asked for: 4"),
+        (strange_page, "1 asked for though no page links to it: /77.html"),
+        (result_lost, "1 without a result: 3"),
+        (two_rows, "1 with more than one result: 3"),
+        (wrong_result, "1 with another page's result: 3"),
+        (not_audited, "1 with a result that nobody wrote: 3"),
+        (written_twice, "1 its result written again although not in hand at any harm between: 3"),
+        (repeated_without_harm, "1 asked for again although not in hand at any harm between: 4"),
+        (repeated_before_the_harm, "1 asked for again although not in hand at any harm between: 2"),
+        (repeated_twice_for_one_harm, "1 asked for again although not in hand at any harm between: 2"),
+        (task_open, "1 of tasks active: http://127.0.0.1:1/1.html"),
+        (task_failed, "1 of tasks failed: http://127.0.0.1:1/1.html"),
+        (task_missing, "1 without a task: 1"),
+        (wrong_count, "7 tasks are counted as success, there are 6 rows"),
+        (no_counts, "tasks.jsonl has no counts"),
+        (control_left, "1 of control work left: start:chaos:1"),
+        (process_left, "1 of processes left over: 8 python child"),
+        (ended_by_itself, "fetcher[0] (pid 7) ended by itself, exit code 4"),
+        (too_few_kills, "only 1 SIGKILLs in 0.1 minutes, 3 are wanted"),
+        (nothing_in_hand, "only 0 SIGKILLs while work was in hand in 0.05 minutes, 1 are wanted"),
+        (broken_harm, "harm 1 could not be done: OSError: no"),
+        (not_finished, "the run was not finished: harms.jsonl has no beginning or no end"),
+    ],
+)
+def test_what_is_wrong_is_found(break_it: Callable[[Files], None], problem: str) -> None:
+    files = well()
+    break_it(files)
+    assert problem in check.judge(files).problems
+
+
+def write(folder: Path, files: Files) -> None:
+    for name, rows in (("harms", files.events), ("results", files.results), ("tasks", files.tasks)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"{request.time:.4f} {request.agent} {request.path}\n" for request in files.requests]
+    (folder / "access.log").write_text("".join(lines))
+
+
+def test_a_folder_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = well()
+    write(tmp_path, files)
+    assert command.show(tmp_path) == 0
+    assert "losses: 0\n" in capsys.readouterr().out
+    result_lost(files)
+    write(tmp_path, files)
+    assert command.show(tmp_path) == 1
+    assert "WRONG: 1 without a result: 3\n" in capsys.readouterr().out
+    (tmp_path / "access.log").unlink()
+    assert command.show(tmp_path) == 2
+    assert "not the files of a run of chaos: FileNotFoundError" in capsys.readouterr().err
