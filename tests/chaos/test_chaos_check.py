@@ -102,6 +102,11 @@ def repeated_twice_for_one_harm(files: Files) -> None:
     files.requests.append(Request(20.5, "fetcher[1]", path_of(2)))
 
 
+def more_requests_than_in_hand(files: Files) -> None:
+    files.events.insert(2, {**files.events[1], "harm": 2, "time": 20.2, "in_hand": 0})
+    files.requests.append(Request(20.5, "fetcher[1]", path_of(2)))
+
+
 def task_open(files: Files) -> None:
     files.tasks[1]["status"] = "active"
     files.tasks[-1]["counts"].update(active=1, success=PAGES - 1)
@@ -167,6 +172,7 @@ def not_finished(files: Files) -> None:
         (repeated_without_harm, "1 asked for again although not in hand at any harm between: 4"),
         (repeated_before_the_harm, "1 asked for again although not in hand at any harm between: 2"),
         (repeated_twice_for_one_harm, "1 asked for again although not in hand at any harm between: 2"),
+        (more_requests_than_in_hand, "2 extra requests, but only 1 were in hand at the harms"),
         (task_open, "1 of tasks active: http://127.0.0.1:1/1.html"),
         (task_failed, "1 of tasks failed: http://127.0.0.1:1/1.html"),
         (task_missing, "1 without a task: 1"),
@@ -192,6 +198,16 @@ def write(folder: Path, files: Files) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = [f"{request.time:.4f} {request.agent} {request.path}\n" for request in files.requests]
     (folder / "access.log").write_text("".join(lines))
+
+
+def test_what_was_in_hand_of_a_frozen_part_may_be_repeated_when_it_wakes_up() -> None:
+    files = well()
+    # asked for while the part was frozen, done, and asked for by the part itself once it was awake
+    files.requests.append(Request(20.5, "fetcher[0]", path_of(5)))
+    assert "1 asked for again although not in hand at any harm between: 5" in check.judge(files).problems
+    files.events[1].update(kind="freeze", signal="SIGSTOP", in_hand=2)
+    files.events[2] = {"event": "over", "harm": 1, "time": 20.4, "pages": []}
+    assert [problem for problem in check.judge(files).problems if "again" in problem] == []
 
 
 def test_a_folder_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

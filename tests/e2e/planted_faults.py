@@ -1,4 +1,4 @@
-"""Starts a daemon of the suite with faults that it must not have: `python planted_faults.py FAULT,FAULT ARGUMENTS...`.
+"""Starts a daemon of the suite with faults that it must not have: `python planted_faults.py FAULT+FAULT ARGUMENTS...`.
 
 Chaos must find each of them; the product knows nothing of this.
 """
@@ -67,6 +67,6 @@ def _without_last(report: Report) -> Report:
 FAULTS: dict[str, Any] = {"drop": drop_reports, "twice": write_twice, "forget": forget_follow_up}
 
 if __name__ == "__main__":
-    for fault in sys.argv[1].split(","):
+    for fault in sys.argv[1].split("+"):
         FAULTS[fault]()
     sys.exit(cli.main(sys.argv[2:]))

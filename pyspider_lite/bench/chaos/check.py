@@ -8,7 +8,7 @@ import itertools
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ def judge(files: Files) -> Verdict:
         *run.wrong_counts(),
         *run.unexplained("asked for again", run.extra_requests),
         *run.unexplained("its result written again", run.extra_writes),
+        *run.too_many_requests(),
         *run.processes(),
     ]
     return Verdict(problems, run.figures())
@@ -75,7 +76,7 @@ class _Run:
         self._begin: Row = first if first.get("event") == "begin" else {}
         self._pages = range(int(self._begin.get("pages", 0)))
         self._harms = [event for event in files.events if event["event"] == "harm"]
-        self._in_hand = _in_hand(files.events)
+        self._in_hand = _in_hand(files)
         self._asked: dict[str, list[float]] = {}
         for request in files.requests:
             self._asked.setdefault(request.path, []).append(request.time)
@@ -165,6 +166,11 @@ class _Run:
         at = bisect_left(moments, after)
         return at < len(moments) and moments[at] <= again
 
+    def too_many_requests(self) -> Iterator[str]:
+        in_hand = sum(int(harm["in_hand"]) for harm in self._harms)
+        if len(self.extra_requests) > in_hand:
+            yield f"{len(self.extra_requests)} extra requests, but only {in_hand} were in hand at the harms"
+
     def processes(self) -> Iterator[str]:
         for exit in self._of("exit"):
             if not exit["wanted"]:
@@ -216,11 +222,22 @@ class _Run:
         return float(self._begin.get("time", 0.0))
 
 
-def _in_hand(events: Iterable[Row]) -> dict[int, list[float]]:
-    """When each page was in hand at a harm, in order."""
+def _in_hand(files: Files) -> dict[int, list[float]]:
+    """When each page was in hand at a harm, in order. Of a harm that lasts, everything that was in hand meanwhile is so at its end, too:
+    who wakes up goes on with what he had."""
     found: dict[int, list[float]] = {}
-    for event in sorted(events, key=lambda event: float(event["time"])):
-        for page in event.get("pages", []) if event["event"] in ("harm", "over") else ():
+    began: dict[int, Row] = {}
+    for event in sorted(files.events, key=lambda event: float(event["time"])):
+        if event["event"] not in ("harm", "over"):
+            continue
+        in_hand = set(event["pages"])
+        if event["event"] == "harm":
+            began[event["harm"]] = event
+        elif event["harm"] in began:
+            harm = began[event["harm"]]
+            asked = {request.path for request in files.requests if harm["time"] <= request.time <= event["time"]}
+            in_hand |= {*harm["pages"], *(page for path in asked if (page := _number(path)) is not None)}
+        for page in in_hand:
             found.setdefault(page, []).append(event["time"])
     return found
 
@@ -231,9 +248,9 @@ def _pairs(times: Sequence[float]) -> Iterator[tuple[float, float]]:
 
 
 def _number(url: str) -> int | None:
-    """Of the page at a URL; None for tasks that are no page."""
+    """Of the page at a URL or path; None for what is no page."""
     name = url.rpartition("/")[2].removesuffix(".html")
-    return int(name) if name.isdecimal() and url.startswith("http") else None
+    return int(name) if name.isdecimal() else None
 
 
 def _right(page: int, row: Row) -> bool:

@@ -19,7 +19,7 @@ _PLANNED_KILLS = 40
 _FREEZE = (7.0, 10.0)
 _OUTAGE = (3.0, 6.0)
 #: role -> how often it is chosen
-_WEIGHTS = {"fetcher": 8, "processor": 7, "result_worker": 4, "scheduler": 3, "child": 2}
+_WEIGHTS = {"fetcher": 8, "processor": 7, "result_worker": 5, "scheduler": 2, "child": 2}
 #: of each role
 COUNT = 2
 
@@ -63,6 +63,8 @@ class Harm(NamedTuple):
         return int(self.target.partition("[")[2].rstrip("]") or 0)
 
 
+#: over at once
+_AT_ONCE = (Kind.FLUSH, Kind.CUT)
 #: what can be done to the servers of a stack
 Abilities = tuple[tuple[Kind, str], ...]
 SERVERS: Abilities = (
@@ -75,6 +77,7 @@ SERVERS: Abilities = (
     (Kind.CUT, "database"),
 )
 BUILTIN: Abilities = (
+    (Kind.CUT, "broker"),
     (Kind.STOP, "broker"),
     (Kind.KILL, "broker"),
     (Kind.FLUSH, "broker"),
@@ -101,12 +104,16 @@ def plan(seed: int, seconds: float, abilities: Abilities) -> list[Harm]:
 
 
 def _of_servers(chance: random.Random, seconds: float, abilities: Abilities) -> Iterator[Harm]:
-    """Each of them in turn, one a wave: while a server is away nothing happens that could be harmed."""
-    turns = list(abilities)
-    chance.shuffle(turns)
-    for (begin, end), (kind, target) in zip(_waves(seconds), itertools.cycle(turns), strict=False):
-        length = {Kind.FLUSH: 0.0, Kind.CUT: 0.0, Kind.FREEZE: chance.uniform(*_FREEZE)}
-        yield Harm(chance.uniform(begin, end), kind, target, length.get(kind, chance.uniform(*_OUTAGE)))
+    """In every second wave a server is away, in the others it only loses something: without servers there is soon nothing in hand
+    that could be lost."""
+    away = [ability for ability in abilities if ability[0] not in _AT_ONCE]
+    losses = [ability for ability in abilities if ability[0] in _AT_ONCE]
+    for turns in (away, losses):
+        chance.shuffle(turns)
+    turn = itertools.chain.from_iterable(zip(itertools.cycle(away), itertools.cycle(losses), strict=False))
+    for (begin, end), (kind, target) in zip(_waves(seconds), turn, strict=False):
+        length = 0.0 if kind in _AT_ONCE else chance.uniform(*(_FREEZE if kind is Kind.FREEZE else _OUTAGE))
+        yield Harm(chance.uniform(begin, end), kind, target, length)
 
 
 def _moment(chance: random.Random, seconds: float) -> float:

@@ -193,8 +193,8 @@ class _Run:
             thread.start()
             self._under_way.append(thread)
             return
-        role, child = (harm.role.replace("child", "processor"), harm.role == "child")
-        slot, in_hand = self._aim(role, harm.number)
+        slot, in_hand = self._aim(harm.role.replace("child", "processor"), harm.number)
+        child = harm.role == "child" and slot.role == "processor"
         pid = slot.pid
         victim = next(reversed(processes.tree(pid)[1:]), 0) if child and pid else pid
         if not victim:
@@ -203,8 +203,8 @@ class _Run:
         number_of = {Kind.KILL: signal.SIGKILL, Kind.FREEZE: signal.SIGSTOP, Kind.TERM: signal.SIGTERM}[harm.kind]
         if harm.kind is not Kind.TERM and not child:
             slot.send(signal.SIGSTOP)  # so that what is seen now is what it has
-        harm = harm._replace(target=f"{harm.role}[{slot.index}]")
-        self._note_harm(number, harm, victim, number_of.name, in_hand, self._pages_of(slot))
+        harm = harm._replace(target=f"child[{slot.index}]" if child else slot.name)
+        self._note_harm(number, harm, victim, number_of.name, in_hand, self._pages_in_hand())
         if child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, number_of)
@@ -213,28 +213,31 @@ class _Run:
         if harm.kind is Kind.FREEZE:
 
             def thaw() -> None:
-                self._note("over", harm=number, pages=self._pages_of(slot))
+                self._note("over", harm=number, pages=self._pages_in_hand())
                 if slot.pid == pid:
                     slot.send(signal.SIGCONT)
 
             heapq.heappush(endings, (time.monotonic() + harm.seconds, number, thaw))
 
-    def _aim(self, role: str, index: int) -> tuple[Slot, int]:
-        """One of a role that has work in hand, if there is one soon, and how much; the one with ``index`` first."""
-        slots = [self.manager.slots[f"{role}[{(index + step) % harms.COUNT}]"] for step in range(harms.COUNT)]
+    def _aim(self, role: str, number: int) -> tuple[Slot, int]:
+        """A process of the role that has work in hand, if there is one soon, else another that has some, else the one with ``number``;
+        and how much that is."""
+        chosen = self.manager.slots[f"{role}[{number}]"]
+        if role == "scheduler":
+            return chosen, _in_hand(chosen)
+        others = [slot for slot in self.manager.slots.values() if slot.role not in ("scheduler", role)]
+        same = [chosen, *(slot for slot in self.manager.slots.values() if slot.role == role and slot is not chosen)]
         end = time.monotonic() + _AIM
-        while True:
-            for slot in slots:
-                found = _in_hand(slot)
-                if found:
+        while time.monotonic() < end:
+            for slot in same:
+                if found := _in_hand(slot):
                     return slot, found
-            if time.monotonic() > end or role == "scheduler":
-                return slots[0], 0
             time.sleep(0.01)
+        return next(((slot, found) for slot in others if (found := _in_hand(slot))), (chosen, 0))
 
     def _harm_server(self, harm: Harm, number: int) -> None:
         with self._servers[harm.target]:
-            pages = self._pages_of(None)
+            pages = self._pages_in_hand()
             name = {Kind.STOP: "SIGTERM", Kind.KILL: "SIGKILL", Kind.FREEZE: "SIGSTOP"}.get(harm.kind, "")
             self._note_harm(number, harm, self._stack.pid(harm.target), name, len(pages), pages)
             try:
@@ -244,21 +247,15 @@ class _Run:
                     ending()
             except Exception as error:
                 self._note("error", harm=number, error=f"{type(error).__name__}: {error}")
-            self._note("over", harm=number, pages=self._pages_of(None))
+            self._note("over", harm=number, pages=self._pages_in_hand())
 
     def _note_harm(self, number: int, harm: Harm, pid: int, name: str, in_hand: int, pages: list[int]) -> None:
         fields = {"kind": harm.kind, "pid": pid, "role": harm.target, "signal": name, "seconds": round(harm.seconds, 1)}
         self._note("harm", harm=number, **fields, in_hand=in_hand, pages=pages)
 
-    def _pages_of(self, slot: Slot | None) -> list[int]:
-        """The pages that were asked for and are not done; of a fetcher, those that it asked for itself."""
-        requests = list(self._site.requests)
-        agent = slot.name if slot is not None and slot.role == "fetcher" else None
-        asked = {
-            self._taskids[request.path]
-            for request in requests
-            if request.path in self._taskids and agent in (None, request.agent)
-        }
+    def _pages_in_hand(self) -> list[int]:
+        """The pages that were asked for and are not done. Who has which of them cannot be seen from outside."""
+        asked = {self._taskids.get(request.path, "") for request in list(self._site.requests)} - {""}
         return sorted(self._paths[taskid] for taskid in self._done.open_of(asked))
 
 
