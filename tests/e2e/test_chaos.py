@@ -43,7 +43,7 @@ def test_nothing_is_lost_and_nothing_is_doubled(tmp_path: Path, stack: str, seed
 def test_planted_faults_are_found(tmp_path: Path, faults: str) -> None:
     planted = [fault for fault in faults.split("+") if fault]
     program = (sys.executable, LAUNCHER, faults) if planted else Options.program
-    run(Options(tmp_path, 1, 0.33, pages=1400, harms=FEW, patience=15.0, program=program))
+    run(Options(tmp_path, 1, 0.33, pages=700, harms=FEW, patience=15.0, program=program))
     problems = check.judge(check.load(tmp_path)).problems
     found = {
         "drop": any("asked for again although not in hand" in problem for problem in problems),

@@ -232,7 +232,7 @@ class _Run:
             for slot in same:
                 if found := _in_hand(slot):
                     return slot, found
-            time.sleep(0.01)
+            time.sleep(0.03)
         return next(((slot, found) for slot in others if (found := _in_hand(slot))), (chosen, 0))
 
     def _harm_server(self, harm: Harm, number: int) -> None:
