@@ -25,7 +25,7 @@ ROLES = ("scheduler", "fetcher", "processor", "result_worker")
 #: how a daemon is started; tests put a launcher of their own in its place
 PROGRAM = (sys.executable, "-m", "pyspider_lite")
 #: seconds to wait for a victim to have something in hand
-_AIM = 0.6
+_AIM = 2.0
 #: seconds in which all must be gone after SIGTERM
 _GONE = DRAIN + 5.0 + 5.0
 _SCRIPT = """
@@ -139,7 +139,7 @@ class _Run:
         self._harm(harms.plan(options.seed, seconds, self._stack.abilities) if planned is None else planned)
         self._note("calm")
         self._command("project", "set", PROJECT, "--rate", "unlimited")
-        self._wait(lambda: not self._open_pages(), options.patience)
+        self._wait(self._complete, options.patience)
 
     def end(self) -> None:
         """Stop all, and write down what there is."""
@@ -161,9 +161,13 @@ class _Run:
                 seen, changed = len(self._site.requests), time.monotonic()
             time.sleep(0.2)
 
-    def _open_pages(self) -> list[int]:
-        """The pages not known to be done."""
-        return [self._paths[taskid] for taskid in self._done.open_of(self._paths)]
+    def _complete(self) -> bool:
+        """Every page was asked for and is done."""
+        return len(self._asked()) == self._options.pages and not self._pages_in_hand()
+
+    def _asked(self) -> set[str]:
+        """The tasks of the pages that were asked for."""
+        return {self._taskids.get(request.path, "") for request in list(self._site.requests)} - {""}
 
     # --- harms ----------------------------------------------------------------------------------------------------------
 
@@ -172,6 +176,8 @@ class _Run:
         endings: list[tuple[float, int, Callable[[], None]]] = []
         for harm in plan:
             self._until(began + harm.at, endings)
+            if self._complete():
+                break
             self._do(harm, endings)
         self._until(None, endings)
         for thread in self._under_way:
@@ -220,20 +226,24 @@ class _Run:
             heapq.heappush(endings, (time.monotonic() + harm.seconds, number, thaw))
 
     def _aim(self, role: str, number: int) -> tuple[Slot, int]:
-        """A process of the role that has work in hand, if there is one soon, else another that has some, else the one with ``number``;
-        and how much that is."""
+        """A process of the role that has work in hand, if there is one soon, else another that has some, else one that is up; and how
+        much it has. On a slow machine nothing would come up if it were killed before."""
+        slots = list(self.manager.slots.values())
         chosen = self.manager.slots[f"{role}[{number}]"]
-        if role == "scheduler":
-            return chosen, _in_hand(chosen)
-        others = [slot for slot in self.manager.slots.values() if slot.role not in ("scheduler", role)]
-        same = [chosen, *(slot for slot in self.manager.slots.values() if slot.role == role and slot is not chosen)]
+        first = [chosen, *(slot for slot in slots if slot.role == role and slot is not chosen)]
+        others = [slot for slot in slots if slot.role not in (role, "scheduler")]
         end = time.monotonic() + _AIM
-        while time.monotonic() < end:
-            for slot in same:
-                if found := _in_hand(slot):
-                    return slot, found
-            time.sleep(0.03)
-        return next(((slot, found) for slot in others if (found := _in_hand(slot))), (chosen, 0))
+        while True:
+            up = {slot: found for slot in first if (found := _in_hand(slot)) is not None}
+            if role == "scheduler" and chosen in up:
+                return chosen, up[chosen]  # as often one that leads as one that stands by
+            busy = next((slot for slot in up if up[slot]), None)
+            if busy is not None:
+                return busy, up[busy]
+            if time.monotonic() > end:
+                up |= {slot: found for slot in others if (found := _in_hand(slot)) is not None}
+                return max(up.items(), key=lambda item: item[1] > 0, default=(chosen, 0))
+            time.sleep(0.05)
 
     def _harm_server(self, harm: Harm, number: int) -> None:
         with self._servers[harm.target]:
@@ -255,14 +265,13 @@ class _Run:
 
     def _pages_in_hand(self) -> list[int]:
         """The pages that were asked for and are not done. Who has which of them cannot be seen from outside."""
-        asked = {self._taskids.get(request.path, "") for request in list(self._site.requests)} - {""}
-        return sorted(self._paths[taskid] for taskid in self._done.open_of(asked))
+        return sorted(self._paths[taskid] for taskid in self._done.open_of(self._asked()))
 
 
-def _in_hand(slot: Slot) -> int:
-    """By its own metrics; of a scheduler that stands by, nothing."""
+def _in_hand(slot: Slot) -> int | None:
+    """By its own metrics; None while it is not up. Of a scheduler that stands by, nothing."""
     numbers = slot.metrics()
-    return int(numbers.get('in_flight{kind="task"}', numbers.get("in_hand", 0)))
+    return int(numbers.get('in_flight{kind="task"}', numbers.get("in_hand", 0))) if numbers else None
 
 
 def _write(file: Path, rows: Iterable[dict[str, Any]]) -> None:
