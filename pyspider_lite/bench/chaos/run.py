@@ -26,6 +26,8 @@ ROLES = ("scheduler", "fetcher", "processor", "result_worker")
 PROGRAM = (sys.executable, "-m", "pyspider_lite")
 #: seconds to wait for a victim to have something in hand
 _AIM = 2.0
+#: seconds by which a harm may be late
+_LATE = 3.0
 #: seconds in which all must be gone after SIGTERM
 _GONE = DRAIN + 5.0 + 5.0
 _SCRIPT = """
@@ -175,21 +177,23 @@ class _Run:
         began = time.monotonic()
         endings: list[tuple[float, int, Callable[[], None]]] = []
         for harm in plan:
+            # on a slow machine all comes later, with the same calm between
+            began = max(began, time.monotonic() - harm.at - _LATE)
             self._until(began + harm.at, endings)
             if self._complete():
                 break
             self._do(harm, endings)
-        self._until(None, endings)
+        if endings:
+            self._until(max(endings)[0], endings)
         for thread in self._under_way:
             thread.join(120)
 
-    def _until(self, moment: float | None, endings: list[tuple[float, int, Callable[[], None]]]) -> None:
-        """Wait, and end what is to be ended meanwhile; None: all that is left."""
-        while endings and (moment is None or endings[0][0] <= moment):
+    def _until(self, moment: float, endings: list[tuple[float, int, Callable[[], None]]]) -> None:
+        """Wait, at most, until this moment, and end what is to be ended meanwhile: also if we are late."""
+        while endings and endings[0][0] <= max(moment, time.monotonic()):
             time.sleep(max(0.0, endings[0][0] - time.monotonic()))
             heapq.heappop(endings)[2]()
-        if moment is not None:
-            time.sleep(max(0.0, moment - time.monotonic()))
+        time.sleep(max(0.0, moment - time.monotonic()))
 
     def _do(self, harm: Harm, endings: list[tuple[float, int, Callable[[], None]]]) -> None:
         number = next(self._numbers)
