@@ -127,7 +127,8 @@ class Aftermath:
         if planned.ended:
             _say_finished(project)
         self._known.add(project.known_as, planned.known)
-        for taskid in planned.gone:
+        # of those that ended some may wait again: their run was thought lost
+        for taskid in (*planned.gone, *planned.ends):
             project.window.remove(taskid)
         for key in planned.due.values():
             project.window.add(key, now)

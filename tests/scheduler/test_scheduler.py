@@ -577,6 +577,25 @@ def test_a_result_that_comes_after_its_run_was_lost_still_counts(crawl: Crawl) -
     assert crawl.tasks() == [], "it waits for its retry"
 
 
+def test_a_run_thought_lost_that_ends_after_all_waits_no_longer(crawl: Crawl, caplog: pytest.LogCaptureFixture) -> None:
+    crawl.project(rate=1, burst=1)
+    crawl.ready("p")
+    crawl.step(beat())
+    crawl.submit(new("t"))
+    (batch,) = crawl.batches()
+    crawl.step(claim(batch))
+    crawl.change("p", rate=0.0)
+    crawl.step()
+    for _ in range(8):
+        crawl.step(after=1)
+    assert crawl.events("lost") == 1
+    crawl.step(done(batch.tasks[0]))
+    crawl.change("p", rate=1.0)
+    crawl.step(after=2)
+    assert crawl.tasks() == []
+    assert "is not there any more" not in caplog.text
+
+
 def test_released_work_is_given_out_at_once(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
