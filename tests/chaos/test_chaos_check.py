@@ -168,10 +168,10 @@ def not_finished(files: Files) -> None:
         (two_rows, "1 with more than one result: 3"),
         (wrong_result, "1 with another page's result: 3"),
         (not_audited, "1 with a result that nobody wrote: 3"),
-        (written_twice, "1 its result written again although not in hand at any harm between: 3"),
-        (repeated_without_harm, "1 asked for again although not in hand at any harm between: 4"),
-        (repeated_before_the_harm, "1 asked for again although not in hand at any harm between: 2"),
-        (repeated_twice_for_one_harm, "1 asked for again although not in hand at any harm between: 2"),
+        (written_twice, "1 their result written more often than they were in hand at harms: 3"),
+        (repeated_without_harm, "1 asked for more often than they were in hand at harms: 4"),
+        (repeated_before_the_harm, "1 asked for more often than they were in hand at harms: 2"),
+        (repeated_twice_for_one_harm, "1 asked for more often than they were in hand at harms: 2"),
         (more_requests_than_in_hand, "2 extra requests, but only 1 were in hand at the harms"),
         (task_open, "1 of tasks active: http://127.0.0.1:1/1.html"),
         (task_failed, "1 of tasks failed: http://127.0.0.1:1/1.html"),
@@ -204,10 +204,19 @@ def test_what_was_in_hand_of_a_frozen_part_may_be_repeated_when_it_wakes_up() ->
     files = well()
     # asked for while the part was frozen, done, and asked for by the part itself once it was awake
     files.requests.append(Request(20.5, "fetcher[0]", path_of(5)))
-    assert "1 asked for again although not in hand at any harm between: 5" in check.judge(files).problems
+    assert "1 asked for more often than they were in hand at harms: 5" in check.judge(files).problems
     files.events[1].update(kind="freeze", signal="SIGSTOP", in_hand=2)
     files.events[2] = {"event": "over", "harm": 1, "time": 20.4, "pages": []}
-    assert [problem for problem in check.judge(files).problems if "again" in problem] == []
+    assert [problem for problem in check.judge(files).problems if "asked for" in problem] == []
+
+
+@pytest.mark.parametrize(("role", "wrong"), [("broker", 0), ("scheduler[1]", 0), ("fetcher[0]", 1)])
+def test_what_was_in_a_queue_may_have_been_there_twice(role: str, wrong: int) -> None:
+    files = well()
+    files.events.insert(2, {**files.events[1], "harm": 2, "time": 12.6, "role": role, "pages": []})
+    files.requests.append(Request(14.5, "fetcher[1]", path_of(4)))
+    problems = check.judge(files).problems
+    assert len([problem for problem in problems if "asked for more often" in problem]) == wrong
 
 
 def test_a_folder_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

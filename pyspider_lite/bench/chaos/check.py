@@ -1,12 +1,12 @@
 """Judges a run of chaos from the files that it left, and from nothing else. Pure but for `load`.
 
-What may be repeated is what was in hand: a page may be asked for again, or its result be written again, only if a harm came between
-at which the page was in hand. Called by the command line and by tests.
+What may be repeated is what was in hand: a page may be asked for, or its result be written, once more for each harm before that at which
+the page was in hand. Called by the command line and by tests.
 """
 
 import itertools
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from pyspider_lite.bench.chaos import harms, pages
 from pyspider_lite.bench.chaos.pages import Request
 
+#: seconds in which what was given out is asked for
+_ON_ITS_WAY = 10.0
 #: as many are named of what is wrong
 _SHOWN = 5
 
@@ -61,8 +63,7 @@ def judge(files: Files) -> Verdict:
         *run.wrong_results(),
         *run.open_tasks(),
         *run.wrong_counts(),
-        *run.unexplained("asked for again", run.extra_requests),
-        *run.unexplained("its result written again", run.extra_writes),
+        *run.repeated_for_nothing(),
         *run.too_many_requests(),
         *run.processes(),
     ]
@@ -80,19 +81,12 @@ class _Run:
         self._asked: dict[str, list[float]] = {}
         for request in files.requests:
             self._asked.setdefault(request.path, []).append(request.time)
+        self._requests = {page: sorted(self._asked.get(pages.path_of(page), [])) for page in self._pages}
         self._rows = [task for task in files.tasks if "taskid" in task]
         self._beside: Row = next((task for task in files.tasks if "counts" in task), {})
-        self.extra_requests = [
-            (page, after, again)
-            for page in self._pages
-            for after, again in _pairs(self._asked.get(pages.path_of(page), []))
-        ]
-        self.extra_writes = [
-            # the page may have been given out twice before either of them came here
-            (page, self._asked.get(pages.path_of(page), [after])[0], again)
-            for page, row in self._results()
-            for after, again in _pairs(row["writes"])
-        ]
+        self._written: dict[int, list[float]] = {}
+        for page, row in self._results():
+            self._written.setdefault(page, []).extend(row["writes"])
 
     def _results(self) -> Iterator[tuple[int, Row]]:
         for row in self._files.results:
@@ -157,19 +151,24 @@ class _Run:
             if rows[status] != count:
                 yield f"{count} tasks are counted as {status}, there are {rows[status]} rows"
 
-    def unexplained(self, what: str, extra: Sequence[tuple[int, float, float]]) -> Iterator[str]:
-        found = [page for page, after, again in extra if not self._explained(page, after, again)]
-        yield from _some(f"{what} although not in hand at any harm between", found)
+    def repeated_for_nothing(self) -> Iterator[str]:
+        for what, found in (("asked for", self._requests), ("their result written", self._written)):
+            unexplained = [page for page, times in found.items() if self._too_often(page, sorted(times))]
+            yield from _some(f"{what} more often than they were in hand at harms", unexplained)
 
-    def _explained(self, page: int, after: float, again: float) -> bool:
+    def _too_often(self, page: int, times: list[float]) -> bool:
+        """Each harm at which a page was in hand is good for one repetition after it."""
         moments = self._in_hand.get(page, [])
-        at = bisect_left(moments, after)
-        return at < len(moments) and moments[at] <= again
+        return any(bisect_right(moments, moment) < number for number, moment in enumerate(times))
+
+    @property
+    def extra_requests(self) -> int:
+        return sum(max(0, len(times) - 1) for times in self._requests.values())
 
     def too_many_requests(self) -> Iterator[str]:
         in_hand = sum(int(harm["in_hand"]) for harm in self._harms)
-        if len(self.extra_requests) > in_hand:
-            yield f"{len(self.extra_requests)} extra requests, but only {in_hand} were in hand at the harms"
+        if self.extra_requests > in_hand:
+            yield f"{self.extra_requests} extra requests, but only {in_hand} were in hand at the harms"
 
     def processes(self) -> Iterator[str]:
         for exit in self._of("exit"):
@@ -190,8 +189,8 @@ class _Run:
             "pages": f"{len(self._pages)}, {len(self._files.requests)} requests",
             "losses": str(len(self.lost)),
             "doubles": str(sum(count - 1 for count in doubles.values())),
-            "extra requests": f"{len(self.extra_requests)} (in hand at the harms: {sum(h['in_hand'] for h in self._harms)})",
-            "extra writes of a result": str(len(self.extra_writes)),
+            "extra requests": f"{self.extra_requests} (in hand at the harms: {sum(h['in_hand'] for h in self._harms)})",
+            "extra writes of a result": str(sum(max(0, len(times) - 1) for times in self._written.values())),
             "longest standstill": self._standstill(),
             "slowest recovery": self._recovery(),
         }
@@ -223,21 +222,25 @@ class _Run:
 
 
 def _in_hand(files: Files) -> dict[int, list[float]]:
-    """When each page was in hand at a harm, in order. Of a harm that lasts, everything that was in hand meanwhile is so at its end, too:
-    who wakes up goes on with what he had."""
+    """When each page was in hand at a harm, in order.
+
+    Of a harm that lasts, everything that was in hand meanwhile is so at its end, too: who wakes up goes on with what he had. Of a
+    harm to a server or a scheduler also what was on its way to a fetcher and is asked for soon after: nobody can see it from outside.
+    """
     found: dict[int, list[float]] = {}
     began: dict[int, Row] = {}
+    first: dict[str, float] = {}
+    for request in files.requests:
+        first.setdefault(request.path, request.time)
     for event in sorted(files.events, key=lambda event: float(event["time"])):
         if event["event"] not in ("harm", "over"):
             continue
-        in_hand = set(event["pages"])
-        if event["event"] == "harm":
-            began[event["harm"]] = event
-        elif event["harm"] in began:
-            harm = began[event["harm"]]
-            asked = {request.path for request in files.requests if harm["time"] <= request.time <= event["time"]}
-            in_hand |= {*harm["pages"], *(page for path in asked if (page := _number(path)) is not None)}
-        for page in in_hand:
+        harm = began.setdefault(event["harm"], event)
+        meanwhile = {request.path for request in files.requests if harm["time"] <= request.time <= event["time"]}
+        if harm["role"].partition("[")[0] in ("broker", "database", "scheduler"):
+            meanwhile |= {path for path, time in first.items() if 0 <= time - event["time"] <= _ON_ITS_WAY}
+        named = {page for path in meanwhile if (page := _number(path)) is not None}
+        for page in named.union(harm["pages"], event["pages"]):
             found.setdefault(page, []).append(event["time"])
     return found
 
