@@ -10,13 +10,13 @@ import pytest
 
 from pyspider_lite.bench.chaos import check
 from pyspider_lite.bench.chaos.harms import Harm, Kind
-from pyspider_lite.bench.chaos.run import Options, run
+from pyspider_lite.bench.chaos.run import PROGRAM, Options, run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 LAUNCHER = str(Path(__file__).with_name("planted_faults.py"))
 #: few, so that most of what happens happens without one
-FEW = [Harm(1.0, Kind.KILL, "scheduler[0]"), Harm(1.5, Kind.KILL, "fetcher[0]"), Harm(2.0, Kind.KILL, "processor[0]")]
+FEW = [Harm(1.0, Kind.KILL, "fetcher[0]"), Harm(2.0, Kind.KILL, "processor[0]")]
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,10 @@ def test_nothing_is_lost_and_nothing_is_doubled(tmp_path: Path, stack: str, seed
 )
 def test_planted_faults_are_found(tmp_path: Path, faults: str) -> None:
     planted = [fault for fault in faults.split("+") if fault]
-    program = (sys.executable, LAUNCHER, faults) if planted else Options.program
+    program = (sys.executable, LAUNCHER, faults) if planted else PROGRAM
     run(Options(tmp_path, 1, 0.33, pages=700, harms=FEW, patience=15.0, program=program))
     problems = check.judge(check.load(tmp_path)).problems
-    found = {
-        "drop": any("asked for more often" in problem for problem in problems),
-        "twice": any("their result written more often" in problem for problem in problems),
-        "forget": any("never asked for" in problem for problem in problems),
-    }
-    assert [fault for fault, seen in found.items() if seen] == planted, problems
+    signs = {"drop": "asked for more often", "twice": "their result written more often", "forget": "never asked for"}
+    seen = {fault for fault, sign in signs.items() if any(sign in problem for problem in problems)}
+    # a page whose report was lost is fetched again, and then its result is written again
+    assert seen == set(planted) | ({"twice"} if "drop" in planted else set()), problems
