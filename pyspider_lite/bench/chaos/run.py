@@ -250,18 +250,22 @@ class _Run:
             time.sleep(0.05)
 
     def _harm_server(self, harm: Harm, number: int) -> None:
-        with self._servers[harm.target]:
+        if not self._servers[harm.target].acquire(blocking=False):
+            self._note("missed", harm=number, role=harm.target)  # it is still coming back from the harm before
+            return
+        try:
             pages = self._pages_in_hand()
             name = {Kind.STOP: "SIGTERM", Kind.KILL: "SIGKILL", Kind.FREEZE: "SIGSTOP"}.get(harm.kind, "")
             self._note_harm(number, harm, self._stack.pid(harm.target), name, len(pages), pages)
-            try:
-                ending = self._stack.begin(harm)
-                if ending is not None:
-                    time.sleep(harm.seconds)
-                    ending()
-            except Exception as error:
-                self._note("error", harm=number, error=f"{type(error).__name__}: {error}")
+            ending = self._stack.begin(harm)
+            if ending is not None:
+                time.sleep(harm.seconds)
+                ending()
             self._note("over", harm=number, pages=self._pages_in_hand())
+        except Exception as error:
+            self._note("error", harm=number, error=f"{type(error).__name__}: {error}")
+        finally:
+            self._servers[harm.target].release()
 
     def _note_harm(self, number: int, harm: Harm, pid: int, name: str, in_hand: int, pages: list[int]) -> None:
         fields = {"kind": harm.kind, "pid": pid, "role": harm.target, "signal": name, "seconds": round(harm.seconds, 1)}
