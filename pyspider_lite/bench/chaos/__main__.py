@@ -23,6 +23,10 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to leave the files; not given: a new one")
     parser.add_argument("--check", type=Path, metavar="DIR", help="only judge the files of a run")
     given = parser.parse_args()
+    if given.minutes <= 0 or given.pages < 1:
+        parser.error("--minutes and --pages must be above 0")
+    if given.folder is not None and given.folder.exists() and any(given.folder.iterdir()):
+        parser.error(f"--folder {given.folder}: it is not empty")
     folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
     if given.check is None:
         print(f"the files are in {folder}", flush=True)
