@@ -210,10 +210,13 @@ def test_what_was_in_hand_of_a_frozen_part_may_be_repeated_when_it_wakes_up() ->
     assert [problem for problem in check.judge(files).problems if "asked for" in problem] == []
 
 
-@pytest.mark.parametrize(("role", "wrong"), [("broker", 0), ("scheduler[1]", 0), ("fetcher[0]", 1)])
-def test_what_was_in_a_queue_may_have_been_there_twice(role: str, wrong: int) -> None:
+@pytest.mark.parametrize(
+    ("role", "kind", "wrong"),
+    [("broker", "cut", 0), ("scheduler[1]", "kill", 0), ("fetcher[0]", "kill", 1), ("fetcher[0]", "term", 0)],
+)
+def test_what_nobody_can_see_may_be_in_hand_too(role: str, kind: str, wrong: int) -> None:
     files = well()
-    files.events.insert(2, {**files.events[1], "harm": 2, "time": 12.6, "role": role, "pages": []})
+    files.events.insert(2, {**files.events[1], "harm": 2, "time": 12.6, "role": role, "kind": kind, "pages": []})
     files.requests.append(Request(14.5, "fetcher[1]", path_of(4)))
     problems = check.judge(files).problems
     assert len([problem for problem in problems if "asked for more often" in problem]) == wrong

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from pyspider_lite.bench.chaos import harms, pages
 from pyspider_lite.bench.chaos.pages import Request
 
-#: seconds in which what was given out is asked for
+#: seconds that it takes to look what is in hand
+_LOOK = 1.0
+#: seconds in which what was given out is asked for, or a process drains
 _ON_ITS_WAY = 10.0
 #: as many are named of what is wrong
 _SHOWN = 5
@@ -225,7 +227,8 @@ def _in_hand(files: Files) -> dict[int, list[float]]:
     """When each page was in hand at a harm, in order.
 
     Of a harm that lasts, everything that was in hand meanwhile is so at its end, too: who wakes up goes on with what he had. Of a
-    harm to a server or a scheduler also what was on its way to a fetcher and is asked for soon after: nobody can see it from outside.
+    harm to a server or a scheduler also what was on its way to a fetcher and is asked for soon after, since nobody can see it from
+    outside; of a SIGTERM what is asked for until the process has drained, since it gives back what still reaches it.
     """
     found: dict[int, list[float]] = {}
     began: dict[int, Row] = {}
@@ -236,8 +239,9 @@ def _in_hand(files: Files) -> dict[int, list[float]]:
         if event["event"] not in ("harm", "over"):
             continue
         harm = began.setdefault(event["harm"], event)
-        meanwhile = {request.path for request in files.requests if harm["time"] <= request.time <= event["time"]}
-        if harm["role"].partition("[")[0] in ("broker", "database", "scheduler"):
+        since = harm["time"] - _LOOK
+        meanwhile = {request.path for request in files.requests if since <= request.time <= event["time"]}
+        if harm["role"].partition("[")[0] in ("broker", "database", "scheduler") or harm["kind"] == "term":
             meanwhile |= {path for path, time in first.items() if 0 <= time - event["time"] <= _ON_ITS_WAY}
         named = {page for path in meanwhile if (page := _number(path)) is not None}
         for page in named.union(harm["pages"], event["pages"]):
