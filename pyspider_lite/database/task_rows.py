@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pyspider_lite.codec import from_json, to_json
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.database.dialect import insert_missing, key_in, update_many
-from pyspider_lite.database.engine import ANY_TABLE
+from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.schema import task_table
 from pyspider_lite.errors import DataError, UnstorableValue
@@ -76,6 +76,14 @@ class TaskStatements:
             sa.select(c.due).where(active, c.priority == at, c.due > sa.bindparam("now")).order_by(c.due).limit(1)
         )
         self.without_due = sa.select(c.taskid, c.schedule).where(active, c.priority == at, c.due.is_(None)).limit(CHUNK)
+
+    def priorities(self, database: Database, conn: sa.Connection, table: str) -> Iterator[int]:
+        """The priorities that ACTIVE tasks have, the largest first: one look into the index each."""
+        rows = database.fetch(conn, self.top_priority, table=table)
+        while rows:
+            priority: int = rows[0][0]
+            yield priority
+            rows = database.fetch(conn, self.next_priority, {"priority": priority}, table)
 
 
 # --- structs -> columns -----------------------------------------------------------------------------------------------
@@ -184,18 +192,24 @@ def _number(value: Any) -> float:
 def read_json(text: str | bytes | None) -> dict[str, Any]:
     """A JSON column of a task; one that cannot be read is {}, so that one broken row does not break a page."""
     try:
+        return parse_json(text)
+    except ValueError:
+        logger.warning("a JSON column of a task cannot be read, {} is taken instead")
+        return {}
+
+
+def parse_json(text: str | bytes | None) -> dict[str, Any]:
+    """The same; raises ValueError for what cannot be read."""
+    try:
         value = from_json(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            # Python's own writer, which pyspider used, also makes NaN and Infinity
-            value = json.loads(text or "{}")
-        except ValueError:
-            logger.warning("a JSON column of a task cannot be read, {} is taken instead")
-            return {}
+        # Python's own writer, which pyspider used, also makes NaN and Infinity
+        value = json.loads(text or "{}")
     return value if isinstance(value, dict) else {}
 
 
-def _read_pending(text: str | bytes | None) -> NewTask | None:
+def read_pending(text: str | bytes | None) -> NewTask | None:
+    """The column ``pending``; raises ValueError for what cannot be read."""
     return None if text is None else msgspec.convert(from_json(text), NewTask)
 
 
@@ -211,7 +225,7 @@ def state(row: Sequence[Any]) -> TaskState:
         priority=priority,
         run=run,
         seq=seq,
-        pending=_read_pending(pending),
+        pending=read_pending(pending),
         unconditional=bool(unconditional),
     )
 
@@ -235,6 +249,6 @@ def task(row: Sequence[Any]) -> Task:
         due=due,
         priority=priority,
         run=run,
-        pending=_read_pending(pending),
+        pending=read_pending(pending),
         unconditional=bool(unconditional),
     )

@@ -77,7 +77,7 @@ class SqlTaskDB:
         """Make or complete a project's table; ACTIVE rows that pyspider wrote get their due time and priority."""
         table = self._tables.name(project)
         schema.ensure_tasks(conn, table)
-        for priority in list(self._priorities(conn, table)):
+        for priority in list(self._statements.priorities(self._database, conn, table)):
             at = {"priority": priority}
             while rows := self._database.fetch(conn, self._statements.without_due, at, table):
                 filled = [task_rows.fill_row(taskid, schedule) for taskid, schedule in rows]
@@ -123,7 +123,7 @@ class SqlTaskDB:
             keys: list[DueKey] = []
             waiting: list[float] = []
             table = self._tables.name(project)
-            for priority in self._priorities(conn, table):
+            for priority in self._statements.priorities(self._database, conn, table):
                 at = {"priority": priority, "now": now}
                 if len(keys) < limit:
                     rows = self._database.fetch(conn, self._statements.due, {**at, "limit": limit - len(keys)}, table)
@@ -132,14 +132,6 @@ class SqlTaskDB:
             return Refill(keys=keys, next_due=min(waiting, default=None))
 
         return self._tables.read(project, query, Refill(keys=[], next_due=None))
-
-    def _priorities(self, conn: sa.Connection, table: str) -> Iterator[int]:
-        """The priorities that ACTIVE tasks have, the largest first: one look into the index each."""
-        rows = self._database.fetch(conn, self._statements.top_priority, table=table)
-        while rows:
-            priority: int = rows[0][0]
-            yield priority
-            rows = self._database.fetch(conn, self._statements.next_priority, {"priority": priority}, table)
 
     # --- beside the tasks -----------------------------------------------------------------------------------------
 
