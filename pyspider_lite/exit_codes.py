@@ -8,6 +8,8 @@ DONE = 0
 TASKS_FAILED = 1
 #: `cluster list`: something is missing or does not answer
 INCOMPLETE = 1
+#: `doctor`: something is wrong, and was not mended
+UNWELL = 1
 #: bad usage or configuration; trying again does not help
 BAD_CONFIG = 2
 #: something was in the way: a port, a file, a peer, a database; trying again may help

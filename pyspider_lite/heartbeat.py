@@ -90,7 +90,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
 
     def beat(self, **said: Any) -> Beat:
         """A beat of this worker; ``said`` is the rest of it."""
-        return Beat(**{**msgspec.structs.asdict(self), **said})
+        return Beat(**{**msgspec.structs.asdict(self), "time": time.time(), **said})
 
 
 class _PackedBatch(Struct, frozen=True, tag="status"):

@@ -430,6 +430,8 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     waiting: dict[str, float] = {}
     #: it leaves and holds nothing any more
     leaving: bool = False
+    #: its clock when it said so, Unix time; 0: it did not say
+    time: float = 0.0
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ COMMANDS = {
     "send_message": "send_message",
     "cluster": "cluster",
     "check_config": "check_config",
+    "doctor": "doctor",
     "version": "",
 }
 _HIDDEN = {"child": "roles"}

@@ -30,13 +30,7 @@ def check_config_command(ctx: click.Context) -> int:
     Makes and changes nothing, and takes 30 seconds at most. Ends with 0 when all is well, with 2 when there are problems, one line
     each.
     """
-    wrong: list[str] = []
-    loaded = options.checked_settings(ctx, wrong)
-    chosen = loaded.settings
-    if chosen.add_sys_path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # behaviour C5
-    notes = [warning for warning in loaded.warnings if warning not in loaded.unknown]
-    findings = [Finding("settings", notes, [*wrong, *loaded.unknown], _hints(chosen)), *_ask_all(chosen)]
+    _, findings = examine(ctx)
     for finding in findings:
         for line in _shown(finding):
             click.echo(line)
@@ -50,6 +44,17 @@ def check_config_command(ctx: click.Context) -> int:
     if not problems:
         click.echo("no problems found")
     return exit_codes.BAD_CONFIG if problems else exit_codes.DONE
+
+
+def examine(ctx: click.Context) -> tuple[Settings, list[Finding]]:
+    """The settings of this command line, and what is found where they point to; `doctor` begins with it, too."""
+    wrong: list[str] = []
+    loaded = options.checked_settings(ctx, wrong)
+    chosen = loaded.settings
+    if chosen.add_sys_path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # behaviour C5
+    notes = [warning for warning in loaded.warnings if warning not in loaded.unknown]
+    return chosen, [Finding("settings", notes, [*wrong, *loaded.unknown], _hints(chosen)), *_ask_all(chosen)]
 
 
 def _hints(chosen: Settings) -> list[str]:

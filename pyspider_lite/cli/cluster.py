@@ -58,7 +58,7 @@ def look(settings: Settings) -> View:
     """The cluster now, as far as its servers answer within some seconds. Raises ConfigError for settings of no use."""
     view = View(config_hash=settings.digest)
     taskdb, depths = at_once(
-        [lambda: _ask_taskdb(settings), lambda: _measure(settings)],
+        [lambda: _ask_taskdb(settings), lambda: measure(settings)],
         _PATIENCE,
     )
     if isinstance(taskdb, Exception):
@@ -88,7 +88,8 @@ def _ask_taskdb(settings: Settings) -> tuple[float, Leader | None, list[WorkerRo
         return taskdb.time(), taskdb.leader(), taskdb.workers(), dict(letters)
 
 
-def _measure(settings: Settings) -> dict[str, int]:
+def measure(settings: Settings) -> dict[str, int]:
+    """Messages in each queue."""
     depths = {}
     for name in QueueName:
         queue = assembly.connector(settings, name)()

@@ -79,13 +79,17 @@ def missing(view: View) -> list[str]:
             "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix?"
         )
         return found
-    for role in _NEEDED:
-        states = [row.beat.state for row in live if row.beat.role == role]
-        if not states:
-            found.append(f"no {role} is running")
-        elif "" not in states:
-            found.append(f"all {role}s are paused")
+    found += (f"all {role}s are paused" if there else f"no {role} is running" for role, there in idle(view).items())
     return found
+
+
+def idle(view: View) -> dict[Role, bool]:
+    """The roles of which nobody is at work; true if some are there and paused."""
+    states = {
+        role: [row.beat.state for row in view.workers or () if row.beat.role == role and view.alive(row)]
+        for role in _NEEDED
+    }
+    return {role: bool(said) for role, said in states.items() if "" not in said}
 
 
 def state(view: View, row: WorkerRow) -> str:

@@ -3,7 +3,7 @@ matter; nothing is made, completed or changed. For `doctor`; the tables must be 
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -13,10 +13,12 @@ from pyspider_lite.codec import from_json
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.project_tables import ProjectTables
-from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, PROJECT_STATE, task_table
+from pyspider_lite.database.schema import DEAD_LETTER, PROJECT_STATE, task_table
 from pyspider_lite.database.task_transaction import OwnStatements, project_state
 from pyspider_lite.database.url import Target
 from pyspider_lite.models import NewTask, ProjectState, TaskStatus
+
+T = TypeVar("T")
 
 #: columns that a table of ours has, by kind: without a prefix tables of others may lie beside them
 _COLUMNS = {
@@ -177,7 +179,7 @@ class Inspection:
     def _priorities(self, conn: sa.Connection, table: str) -> list[int]:
         return list(islice(self._tasks.priorities(self._database, conn, table), _PRIORITIES))
 
-    def _read(self, project: str, query: Callable[[sa.Connection, str], Any]) -> Any:
+    def _read(self, project: str, query: Callable[[sa.Connection, str], T]) -> T:
         with self._database.read() as conn:
             return query(conn, self._tables.name(project))
 

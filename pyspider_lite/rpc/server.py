@@ -44,6 +44,8 @@ READING = frozenset(
         "get_projects_pause_status",
         "webui_update",
         "explain",
+        "checkup",
+        "strangers",
         "system.listMethods",
         "system.methodHelp",
         "system.methodSignature",

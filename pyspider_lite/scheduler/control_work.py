@@ -71,6 +71,13 @@ class ControlWork:
         else:
             batch.controls.append(row)
 
+    def ask_anew(self, batch: Batch, project: ProjectRun) -> None:
+        """The same, when its row may be gone from the table."""
+        row = control.info(project)
+        if (project.name, row.id) not in self._dispatcher.in_flight():
+            self.rows.pop(row.id, None)
+            batch.controls.append(row)
+
     def tick(self, batch: Batch, now: float) -> None:
         """Enter the cron ticks that are due (behaviour S60)."""
         if now < self.next_tick or not self._give_ticks:

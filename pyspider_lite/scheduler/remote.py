@@ -22,7 +22,7 @@ from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import NewTask
 from pyspider_lite.rpc import FAULT
 from pyspider_lite.rpc.address import is_loopback
-from pyspider_lite.scheduler import rules
+from pyspider_lite.scheduler import checkup, rules
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.scheduler import Scheduler
 from pyspider_lite.scheduler.task_orders import MAX_TASKS, TaskOrder
@@ -69,6 +69,9 @@ class Remote:
             "webui_update": self.webui_update,
             "explain": self.explain,
             "order_tasks": self.order_tasks,
+            "checkup": self.checkup,
+            "strangers": self.strangers,
+            "look_again": self.look_again,
         }
 
     # --- questions ------------------------------------------------------------------------------------------------------
@@ -118,11 +121,25 @@ class Remote:
             raise Fault(FAULT, "explain: expected the names of a project and of a task")
         return self._ask(lambda scheduler: _explain(scheduler, project, taskid))
 
+    def checkup(self) -> dict[str, dict[str, Any]]:
+        """What only a running scheduler knows of its projects, for the command `doctor`."""
+        return self._ask(checkup.projects)
+
+    def strangers(self, project: str, taskids: list[str]) -> list[str]:
+        """Those of these due tasks that the scheduler would not find, likewise."""
+        if not isinstance(project, str) or not isinstance(taskids, list):
+            raise Fault(FAULT, "strangers: expected the name of a project and a list of tasks")
+        return self._ask(lambda scheduler: checkup.strangers(scheduler, project, taskids))
+
     # --- orders ---------------------------------------------------------------------------------------------------------
 
     def update_project(self) -> None:
         """Look at the projectdb at once, not only within a second (S90). Not waited for."""
         self._inbox().command(lambda scheduler: scheduler.update_projects())
+
+    def look_again(self, project: str) -> bool:
+        """Read the project's rows again, which were changed behind the scheduler's back; False if there is no such project."""
+        return self._ask(lambda scheduler: scheduler.look_again(project))
 
     def newtask(self, task: dict[str, Any]) -> bool:
         """Submit a task (S88). The answer comes after its commit: True if the task is in the taskdb, new or known; False if it is

@@ -338,6 +338,19 @@ class Scheduler:
         self._registry.expire()
         self._control.expire()
 
+    def look_again(self, name: str) -> bool:
+        """Somebody changed the project's rows behind our back: read them again, and ask its script if nobody does; False if there is no
+        such project."""
+        project = self.projects.get(name)
+        if project is None:
+            return False
+        project.window.more, project.window.next_due, project.wake_at = True, self.now, float("-inf")
+        if project.active and project.info is None:
+            self._control.ask_anew(self._batch, project)
+        # a commit reads the counts, and sees whether the crawl is over
+        self._batch.ticks.setdefault(name, project.counts.last_tick)
+        return True
+
     # --- commits --------------------------------------------------------------------------------------------------------
 
     def _refresh_projects(self, now: float) -> None:

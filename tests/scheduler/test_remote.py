@@ -52,6 +52,9 @@ def test_a_stand_by_says_who_leads(tmp_path: Path) -> None:
         "webui_update": remote.webui_update,
         "explain": lambda: remote.explain("p", "a"),
         "order_tasks": lambda: remote.order_tasks("p", "retry", "{}"),
+        "checkup": remote.checkup,
+        "strangers": lambda: remote.strangers("p", ["a"]),
+        "look_again": lambda: remote.look_again("p"),
     }
     assert calls.keys() | {"_quit"} == remote.functions().keys()
 
