@@ -163,8 +163,6 @@ def _cluster(chosen: Settings) -> Finding:
     from pyspider_lite.database.worker_table import peek
 
     target = parse(chosen.taskdb, "taskdb", prefixed=share_tables(chosen.taskdb, chosen.resultdb))
-    if target.url.drivername == "sqlite" and not os.path.exists(target.path):
-        return Finding("cluster", ["no scheduler has been here yet"])
     seen = peek(target)
     if seen is None:
         return Finding("cluster", ["no scheduler has been here yet"])

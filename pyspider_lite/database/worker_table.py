@@ -1,6 +1,7 @@
 """The table of workers in the taskdb: who is in the cluster, as the leader heard it. Written by the scheduler's `roster`, read by
 `cluster list`. `SqlTaskDB` hands it the connections; `peek` is for `check-config`, which may make nothing."""
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,7 +80,10 @@ class Seen(NamedTuple):
 
 
 def peek(target: Target) -> Seen | None:
-    """Read leader and workers without making or changing anything; None while there are no tables of ours. Raises DatabaseError."""
+    """Read leader and workers without making or changing anything; None while there is no database, or there are no tables of ours.
+    Raises DatabaseError."""
+    if target.url.drivername == "sqlite" and not os.path.exists(target.path):
+        return None
     engine = sa.create_engine(
         _readable(target.url), hide_parameters=True, connect_args=_PEEK[target.url.drivername[:5]]
     )
@@ -88,10 +92,11 @@ def peek(target: Target) -> Seen | None:
             tables = sa.inspect(conn)
             if not all(tables.has_table(table.name) for table in (LEADER, WORKERS)):
                 return None
-            ((now, *leader),) = conn.execute(sa.select(clock(conn.dialect.name), *(LEADER.c[name] for name in _LEADER)))
+            now = conn.execute(sa.select(clock(conn.dialect.name))).scalar_one()
+            leader = conn.execute(sa.select(*(LEADER.c[name] for name in _LEADER))).first()
             rows = conn.execute(sa.select(WORKERS.c.beat, WORKERS.c.seen, WORKERS.c.rate))
             workers = [worker for worker in (_worker(*row) for row in rows) if worker is not None]
-            return Seen(now, Leader(**dict(zip(_LEADER, leader, strict=True))) if leader[0] else None, workers)
+            return Seen(now, Leader(**dict(zip(_LEADER, leader, strict=True))) if leader and leader[0] else None, workers)
     except sa.exc.SQLAlchemyError as error:
         raise DatabaseError(f"{target.shown}: {' '.join(str(error.args[0]).split())}", target.shown) from None
     finally:
