@@ -79,7 +79,7 @@ class Remedies:
         with bootstrap.open_taskdb(self._settings) as taskdb:
             taskdb.open_project(name)  # completes rows that other programs wrote
         self._tell(name)
-        return f"{number} tasks of {name} are due now, or when their exetime says"
+        return f"of {name} {number} without a due time: due now, or when their exetime says"
 
     def _look_again(self, subject: str) -> str:
         name = subject.partition(" ")[0]
@@ -113,7 +113,7 @@ class Remedies:
         with bootstrap.open_taskdb(self._settings) as taskdb, taskdb.begin(None) as tx:
             tx.add_dead_letters(letters)
             tx.delete_controls([row.id for row in rows])
-        return f"{len(rows)} rows of control work of {subject[:80]} are dead letters now"
+        return f"{subject[:80]}: {len(rows)} of control work, now dead letters"
 
     def _purge(self, subject: str) -> str:
         queue = assembly.connector(self._settings, QueueName(subject))()

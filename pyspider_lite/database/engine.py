@@ -34,14 +34,14 @@ class _Memory:
 class Database:
     """Connections to ``target``, opened when they are needed and opened anew after they were lost.
 
-    ``prepare`` makes the tables, in a write transaction before the first use. ``durable``: on SQLite every commit waits for
+    ``prepare`` makes the tables, in a write transaction before the first use; None: who only looks makes none. ``durable``: on SQLite every commit waits for
     the disk.
     """
 
     def __init__(
         self,
         target: Target,
-        prepare: Callable[[sa.Connection], None],
+        prepare: Callable[[sa.Connection], None] | None,
         *,
         durable: bool,
         memory: "_Memory | None" = None,
@@ -102,7 +102,7 @@ class Database:
             yield conn
 
     def _make_ready(self) -> None:
-        if not self._ready:
+        if not self._ready and self._prepare is not None:
             with self._locked_tables() as conn:
                 self._prepare(conn)
             self._ready = True

@@ -66,7 +66,7 @@ class Inspection:
     """One taskdb or resultdb; to be closed."""
 
     def __init__(self, target: Target) -> None:
-        self._database = Database(target, _nothing, durable=False)
+        self._database = Database(target, None, durable=False)
         self._kind = target.kind
         self._tables = ProjectTables(self._database, target.prefix, _nothing)
         dialect = self._database.dialect
@@ -188,7 +188,7 @@ class Inspection:
             return self._database.fetch(conn, statement, parameters, self._tables.name(project))
 
 
-def _nothing(conn: sa.Connection, project: str = "") -> None:
+def _nothing(conn: sa.Connection, project: str) -> None:
     """Looking makes no tables."""
 
 

@@ -196,11 +196,11 @@ def test_a_finding_for_each_breakage_and_what_is_repaired(cluster: Cluster) -> N
     found = problems(lines)
     for beginning in BREAKAGES:
         assert [line for line in found if line.startswith(beginning)], f"{beginning} is not in {found}"
-    assert (code, len(found)) == (1, len(BREAKAGES)), found
+    assert (code, len(found)) == (1, len(BREAKAGES)), "\n".join(found)
 
     code, lines = cluster.doctor("--repair")
     repaired = [line for line in lines if line.startswith("repaired: ")]
-    assert (code, len(problems(lines)), len(repaired)) == (1, len(BREAKAGES), 4), lines
+    assert (code, len(problems(lines)), len(repaired)) == (1, len(BREAKAGES), 4), "\n".join(lines)
     assert "repaired: counts: counts of books: success 12 -> 5" in repaired
     for _, mend in BREAKAGES.values():
         if mend is not None:
