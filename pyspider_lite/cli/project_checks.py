@@ -37,7 +37,7 @@ def _controls(picture: Picture) -> Iterator[Found]:
                 "it a dead letter",
                 Remedy.CONTROL,
             )
-        elif row.project not in picture.heads and row.kind != ControlKind.DELETE:
+        elif is_astray(picture, row):
             strangers[row.project] = strangers.get(row.project, 0) + 1
         elif picture.view.leads and (late := _late(picture, row)):
             yield late
@@ -48,6 +48,11 @@ def _controls(picture: Picture) -> Iterator[Found]:
             f"{rows} row{'s' * (rows != 1)} of control work wait for project {name}, which does not exist: {REPAIR} makes dead letters of them",
             Remedy.CONTROL,
         )
+
+
+def is_astray(picture: Picture, row: ControlSeen) -> bool:
+    """Its project does not exist; a deletion may be half done."""
+    return row.project not in picture.heads and row.kind != ControlKind.DELETE
 
 
 def _late(picture: Picture, row: ControlSeen) -> Found | None:

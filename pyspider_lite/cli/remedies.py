@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pyspider_lite import assembly, bootstrap
 from pyspider_lite.cli.examination import COUNTED, Examiner, count_periodic
 from pyspider_lite.cli.picture import Found, Picture, Remedy
-from pyspider_lite.cli.project_checks import wrong_counts
+from pyspider_lite.cli.project_checks import is_astray, wrong_counts
 from pyspider_lite.database.base import TaskTx
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
@@ -94,11 +94,9 @@ class Remedies:
         return "the lead is free: a scheduler that runs takes it within seconds"
 
     def _set_aside(self, subject: str) -> str:
-        rows = [
-            row
-            for row in self._picture.controls
-            if (row.id == subject and not row.readable) or (row.project == subject and row.readable)
-        ]
+        controls = self._picture.controls
+        rows = [row for row in controls if row.id == subject and not row.readable]
+        rows += [row for row in controls if row.project == subject and row.readable and is_astray(self._picture, row)]
         letters = [
             DeadLetter(
                 kind="control",
