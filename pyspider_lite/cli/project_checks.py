@@ -155,8 +155,8 @@ def _tasks(picture: Picture) -> Iterator[Found]:
         if table.broken:
             named = [f"{taskid} ({column})" for taskid, column in table.broken]
             text = (
-                f"of {name} these columns hold no JSON that can be read, and are taken as empty: {some(named)}; put them right in its table, "
-                "or delete these rows"
+                f"of {name} these columns hold no JSON that can be read: {some(named)}; such a task runs without them, and with such a pending "
+                "it cannot end: put them right in its table, or delete these rows"
             )
             yield Found("tasks", f"{name} json", text)
     for name, pairs in sorted(picture.strangers.items()):

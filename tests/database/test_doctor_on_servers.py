@@ -147,7 +147,7 @@ def test_tasks(place: Place) -> None:
         NO_SCHEDULER,
         f"problem: tasks: 2 tasks of {P} (t0, t1) are ACTIVE without a due time",
         f"problem: tasks: 1 task of {P} (t3) is in no known state",
-        f"problem: tasks: of {P} these columns hold no JSON that can be read, and are taken as empty: t2 (schedule)",
+        f"problem: tasks: of {P} these columns hold no JSON that can be read: t2 (schedule)",
     )
     for _ in range(2):
         begins(place.doctor()[1], *expected)  # to look has changed nothing
