@@ -13,7 +13,7 @@ from pyspider_lite.cli import check_config, cluster_checks, project_checks
 from pyspider_lite.cli.examination import Examiner
 from pyspider_lite.cli.picture import Found, Picture
 from pyspider_lite.cli.remedies import Remedies, repair
-from pyspider_lite.errors import DatabaseError
+from pyspider_lite.errors import PyspiderLiteError
 from pyspider_lite.settings import Settings
 
 #: seconds between the two looks: a worker is heard each 2 s, a project looked at each second
@@ -33,38 +33,35 @@ def doctor_command(ctx: click.Context, mend: bool, full: bool) -> int:
     chosen, findings = check_config.examine(ctx)
     found = [Found(finding.title, "", problem) for finding in findings for problem in finding.problems]
     examiner = Examiner(chosen, full=full)
-    away = next(
-        (finding for finding in findings if finding.title in ("taskdb", "projectdb", "resultdb") and finding.problems),
-        None,
-    )
-    picture = None
-    notes = []
-    if away is not None:
-        notes.append(f"not checked: projects, tasks and workers, because of the {away.title}")
-    else:
+    away = next((one.title for one in findings if one.title in _DATABASES and one.problems), "")
+    picture, notes = None, [f"not checked: projects, tasks and workers, because of the {away}"]
+    if not away:
         try:
             picture, more = _look_twice(examiner)
             found += more
-            notes += (
-                picture.notes
-                if picture is not None
-                else ["not checked: projects, tasks and workers: nothing was here yet"]
-            )
-        except DatabaseError as error:
-            found.append(Found("taskdb", "", str(error)))
-    for one in found:
-        click.echo(f"problem: {one.check}: {one.text}")
-    for finding in findings:
-        for hint in finding.hints:
-            click.echo(f"hint: {finding.title}: {hint}")
-    for note in dict.fromkeys(notes):
-        click.echo(note)
+            notes = picture.notes if picture is not None else [_NEVER_HERE]
+        except PyspiderLiteError as error:
+            found.append(Found("database", "", str(error)))
+    _show(found, [f"{one.title}: {hint}" for one in findings for hint in one.hints], notes)
     left = len(found)
     if mend and picture is not None:
         left -= _mend(chosen, examiner, picture, found)
+    return exit_codes.UNWELL if left else exit_codes.DONE
+
+
+_DATABASES = ("taskdb", "projectdb", "resultdb")
+_NEVER_HERE = "not checked: projects, tasks and workers: nothing was here yet"
+
+
+def _show(found: list[Found], hints: list[str], notes: list[str]) -> None:
+    for one in found:
+        click.echo(f"problem: {one.check}: {one.text}")
+    for hint in hints:
+        click.echo(f"hint: {hint}")
+    for note in dict.fromkeys(notes):
+        click.echo(note)
     if not found:
         click.echo("nothing wrong")
-    return exit_codes.UNWELL if left else exit_codes.DONE
 
 
 def _look_twice(examiner: Examiner) -> tuple[Picture | None, list[Found]]:
@@ -76,7 +73,7 @@ def _look_twice(examiner: Examiner) -> tuple[Picture | None, list[Found]]:
         return first, []
     time.sleep(BETWEEN)
     projects = {subject.partition(" ")[0] for _, subject in suspected}
-    second = examiner.look(projects if ("counts", "more") not in suspected else None)
+    second = examiner.look(projects if "more" not in projects else None)
     if second is None:
         return None, []
     second.notes = first.notes

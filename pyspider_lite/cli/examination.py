@@ -4,6 +4,8 @@ However many rows there are, each question is bounded, and all of them by `PATIE
 """
 
 import contextlib
+import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -44,10 +46,12 @@ class Examiner:
         self._settings = settings
         self._full = full
         self._prefixed = share_tables(settings.taskdb, settings.resultdb)
+        self._deadline = math.inf
         self.limit = _ALL if full else COUNTED
 
     def look(self, only: Collection[str] | None = None) -> Picture | None:
-        """The cluster now, None if nothing was ever here; of ``only`` these projects the tasks. Raises DatabaseError."""
+        """The cluster now, None if nothing was ever here; of ``only`` these projects the tasks. Raises PyspiderLiteError."""
+        self._deadline = math.inf if self._full else time.monotonic() + PATIENCE
         seen = peek(self.target("taskdb"))
         if seen is None:
             return None
@@ -63,10 +67,14 @@ class Examiner:
         with self.inspect("taskdb") as tasks:
             self._look_at_tasks(picture, tasks, only)
             self._ask_scheduler(picture, tasks)
-        with self.inspect("resultdb") as results:
-            names = results.projects() - picture.heads.keys()
-            picture.orphan_results = self._rows(results, names)
+        if not self._is_missing(self.target("resultdb")):
+            with self.inspect("resultdb") as results:
+                picture.orphan_results = self._rows(results, results.projects() - picture.heads.keys())
         return picture
+
+    def _is_missing(self, target: Target) -> bool:
+        # to open the file would make it
+        return target.url.drivername == "sqlite" and not os.path.exists(target.path)
 
     def target(self, kind: str) -> Target:
         """The database of this kind."""
@@ -87,9 +95,8 @@ class Examiner:
         # those that are worked on come first
         heads = sorted(picture.heads.values(), key=lambda head: (head.status not in ACTIVE_PROJECT, head.name))
         names = [head.name for head in heads if head.name in picture.with_tasks and (only is None or head.name in only)]
-        deadline = time.monotonic() + PATIENCE
         for number, name in enumerate(names):
-            if time.monotonic() > deadline and not self._full:
+            if time.monotonic() > self._deadline:
                 picture.notes.append(f"sampled: tasks of {number} projects of {len(names)}; --full looks at all")
                 break
             self._look_at_project(picture, tasks, name)
@@ -132,6 +139,11 @@ class Examiner:
             ask = self.scheduler()
             live: dict[str, dict[str, Any]] = ask("checkup")
             for name, known in live.items():
+                if time.monotonic() > self._deadline:
+                    picture.notes.append(
+                        "sampled: not of all projects the due tasks were compared with what the scheduler knows"
+                    )
+                    break
                 if known["active"] and known["known"] is not None and name in picture.tables:
                     picture.strangers[name] = _strangers(ask, tasks, picture, name, known["known"])
         except PyspiderLiteError as error:

@@ -75,11 +75,10 @@ class Remedies:
 
     def _make_due(self, subject: str) -> str:
         name = subject.partition(" ")[0]
-        number = len(self._picture.tables[name].without_due)
         with bootstrap.open_taskdb(self._settings) as taskdb:
             taskdb.open_project(name)  # completes rows that other programs wrote
         self._tell(name)
-        return f"of {name} {number} without a due time: due now, or when their exetime says"
+        return f"tasks of {name} without a due time: now due at once, or when their exetime says"
 
     def _look_again(self, subject: str) -> str:
         name = subject.partition(" ")[0]

@@ -75,7 +75,9 @@ class TaskStatements:
         self.next_due = (
             sa.select(c.due).where(active, c.priority == at, c.due > sa.bindparam("now")).order_by(c.due).limit(1)
         )
-        self.without_due = sa.select(c.taskid, c.schedule).where(active, c.priority == at, c.due.is_(None)).limit(CHUNK)
+        # in the order of the index: PostgreSQL would read the whole table for what it believes to be many
+        never = sa.select(c.taskid, c.schedule).where(active, c.priority == at, c.due.is_(None))
+        self.without_due = never.order_by(c.due, c.seq).limit(CHUNK)
 
     def priorities(self, database: Database, conn: sa.Connection, table: str) -> Iterator[int]:
         """The priorities that ACTIVE tasks have, the largest first: one look into the index each."""

@@ -152,7 +152,7 @@ def test_tasks(place: Place) -> None:
     for _ in range(2):
         begins(place.doctor()[1], *expected)  # to look has changed nothing
     _, lines = place.doctor("--repair")
-    begins(lines, *expected, f"repaired: tasks: of {P} 2 without a due time")
+    begins(lines, *expected, f"repaired: tasks: tasks of {P} without a due time")
     due = {task.taskid: task.due for task in place.taskdb.get(P, ["t0", "t1"])}
     assert due == {"t0": 0.0, "t1": 1234.5}
 

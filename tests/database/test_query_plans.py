@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from pyspider_lite.bench.servers import MariaDb, PostgreSql
 from pyspider_lite.database import connect_resultdb, connect_taskdb
+from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.database.resultdb import SqlResultDB
 from pyspider_lite.database.taskdb import SqlTaskDB
 from pyspider_lite.models import Control, Item, NewTask, ProjectState, TaskEnd, TaskResult, TaskStatus
@@ -229,3 +230,29 @@ def test_results(databases: tuple[SqlTaskDB, SqlResultDB]) -> None:
             next(rows)
         assert next(results.select(P, offset=1000, limit=1))
     assert plans_are_good(results, statements, (P,)) == {"SELECT", "DELETE"}
+
+
+def test_what_doctor_looks_at(databases: tuple[SqlTaskDB, SqlResultDB]) -> None:
+    tasks, _ = databases
+    with closing(Inspection(tasks._target)) as inspection:
+        with sent(inspection) as counting:
+            began = time.perf_counter()
+            compared = inspection.compare(P, 100_000)
+            taken = time.perf_counter() - began
+        assert compared.found == {"active": 100_001, "success": 100_001, "failed": 0, "bad": 0}
+        with sent(inspection) as statements:
+            assert inspection.without_due(P) == []
+            assert inspection.broken(P, 500) == []
+            assert len(inspection.due(P, ROWS * 0.75, 1000)) == 1000
+            assert len(inspection.controls(1000)) == 1000
+        # the newest rows are a walk along the primary key, which may be called a scan
+        by_index = [pair for pair in statements if not re.search(r"(seq|rowid) DESC", pair[0].replace('"', ""))]
+        assert plans_are_good(tasks, by_index, (P, "lite-control")) == {"SELECT"}
+        if tasks._dialect != "postgresql":  # takes the first rows of the table where a state is frequent
+            ((statement, parameters),) = (pair for pair in counting if pair[0].startswith("SELECT"))
+            with inspection._database.read() as conn:
+                explain = "EXPLAIN QUERY PLAN" if tasks._dialect == "sqlite" else "EXPLAIN"
+                plan = str(list(conn.exec_driver_sql(f"{explain} {statement}", parameters)))
+            assert plan.count("lite-state-shop") >= 5
+            assert not re.search(r"SCAN shop|'shop', '(ALL|index)'", plan)
+    print(f"100,000 of each state counted among {ROWS:,} tasks on {tasks._dialect}: {taken * 1000:.0f} ms")
