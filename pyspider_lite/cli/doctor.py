@@ -42,6 +42,7 @@ def doctor_command(ctx: click.Context, mend: bool, full: bool) -> int:
             notes = picture.notes if picture is not None else [_NEVER_HERE]
         except PyspiderLiteError as error:
             found.append(Found("database", "", str(error)))
+            notes = ["not checked: what is behind it"]
     _show(found, [f"{one.title}: {hint}" for one in findings for hint in one.hints], notes)
     left = len(found)
     if mend and picture is not None:
