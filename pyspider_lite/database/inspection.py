@@ -14,7 +14,7 @@ from pyspider_lite.database import task_rows
 from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import DEAD_LETTER, PROJECT_STATE, task_table
-from pyspider_lite.database.task_transaction import OwnStatements, project_state
+from pyspider_lite.database.task_transaction import OwnStatements
 from pyspider_lite.database.url import Target
 from pyspider_lite.models import NewTask, ProjectState, TaskStatus
 
@@ -35,6 +35,8 @@ KEPT = {
 #: priorities that are looked at, the largest first
 _PRIORITIES = 50
 _JSON = ("schedule", "fetch", "process")
+_STATE_FIELDS = ("project", "generation", *KEPT.values(), "periodic")
+_STATES = sa.select(*(PROJECT_STATE.c[name] for name in _STATE_FIELDS))
 
 
 class Compared(Struct, frozen=True, kw_only=True):
@@ -158,9 +160,10 @@ class Inspection:
     # --- beside the tasks -------------------------------------------------------------------------------------------------
 
     def states(self) -> dict[str, ProjectState]:
-        """All counts that are kept."""
+        """All counts that are kept; of other columns, which an older version may lack, nothing."""
         with self._database.read() as conn:
-            return {row[0]: project_state(row) for row in self._database.fetch(conn, self._own.all_states)}
+            rows = self._database.fetch(conn, _STATES)
+        return {row[0]: ProjectState(**dict(zip(_STATE_FIELDS, row, strict=True))) for row in rows}
 
     def controls(self, limit: int) -> list[ControlSeen]:
         """The oldest control work."""

@@ -96,7 +96,9 @@ def peek(target: Target) -> Seen | None:
             leader = conn.execute(sa.select(*(LEADER.c[name] for name in _LEADER))).first()
             rows = conn.execute(sa.select(WORKERS.c.beat, WORKERS.c.seen, WORKERS.c.rate))
             workers = [worker for worker in (_worker(*row) for row in rows) if worker is not None]
-            return Seen(now, Leader(**dict(zip(_LEADER, leader, strict=True))) if leader and leader[0] else None, workers)
+            return Seen(
+                now, Leader(**dict(zip(_LEADER, leader, strict=True))) if leader and leader[0] else None, workers
+            )
     except sa.exc.SQLAlchemyError as error:
         raise DatabaseError(f"{target.shown}: {' '.join(str(error.args[0]).split())}", target.shown) from None
     finally:

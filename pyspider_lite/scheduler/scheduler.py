@@ -348,7 +348,7 @@ class Scheduler:
         if project.active and project.info is None:
             self._control.ask_anew(self._batch, project)
         # a commit reads the counts, and sees whether the crawl is over
-        self._batch.ticks.setdefault(name, project.counts.last_tick)
+        self._batch.ending.add(name)
         return True
 
     # --- commits --------------------------------------------------------------------------------------------------------
