@@ -69,10 +69,21 @@ class Child:
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
                 message, _ = self._channel.receive(Run)
-                self._channel.send(Done(self._runner.run(message.page, message.limit)))
+                reports = self._runner.run(message.page, message.limit)
+                _unset()
+                self._channel.send(Done(reports))
 
     def _ask(self, project: str, md5: str, known: str) -> Script:
         with self._runner.limit.paused():
             self._channel.send(NeedScript(project=project, md5=md5, known=known))
             answer, _ = self._channel.receive(Script)
             return answer
+
+
+def _unset() -> None:
+    """What a callback left set and would hit the next one, of whichever project that is."""
+    sys.settrace(None)
+    sys.setprofile(None)
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])

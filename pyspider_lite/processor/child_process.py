@@ -22,8 +22,8 @@ from pyspider_lite.errors import BrokenMessage, PyspiderLiteError
 from pyspider_lite.processor import descendants
 from pyspider_lite.processor.pipe import Channel, Done, NeedScript, ToParent
 
-#: seconds for a step that takes milliseconds when all is well
-_PATIENCE = 10.0
+#: seconds for a step that takes milliseconds when all is well; a script can hold two of them up
+_PATIENCE = 4.0
 #: seconds for the zygote to load its modules, on a busy machine
 _START = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
@@ -78,8 +78,7 @@ class ChildProcess:
         """Bring up a child (and the zygote, the first time and after its death). Raises ChildDied."""
         if self.alive:
             return
-        if self._zygote is None or self._zygote.poll() is not None:
-            self._start_zygote()
+        self.prepare()
         assert self._control is not None
         ours, theirs = socket.socketpair()
         ours.settimeout(_PATIENCE)
@@ -95,6 +94,11 @@ class ChildProcess:
         self._exit = None
         self.pid = number
         self._channel = Channel(ours)
+
+    def prepare(self) -> None:
+        """Have a zygote, or one that is coming up: `start` waits for it."""
+        if self._zygote is None or self._zygote.poll() is not None:
+            self._start_zygote()
 
     def _start_zygote(self) -> None:
         self.close()
@@ -151,13 +155,14 @@ class ChildProcess:
 
     def resident(self) -> int:
         """Bytes of memory that the child and what it started occupy; 0 when unknown."""
-        return sum(map(descendants.resident, [self.pid, *self._started()]))
+        return sum(map(descendants.resident, [self.pid, *self.started()]))
 
     def processes(self) -> int:
         """How many processes the child has started that are still there, those that it left behind too."""
-        return len(self._started())
+        return len(self.started())
 
-    def _started(self) -> list[int]:
+    def started(self) -> list[int]:
+        """Their pids."""
         zygote = self._zygote.pid if self._zygote is not None else self.pid
         return [pid for pid in descendants.below(zygote) if pid != self.pid]
 

@@ -8,6 +8,9 @@ import time
 from collections.abc import Iterator
 
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+#: niceness of those that are to let others go first
+_NICE = 10
 #: environment variable by which a process tells under which zygote it was started
 MARK = "PYSPIDER_LITE_ZYGOTE"
 
@@ -37,6 +40,50 @@ def resident(pid: int) -> int:
             return int(file.read().split()[1]) * _PAGE_SIZE
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def cpu(path: str) -> float:
+    """Seconds of CPU that a process (/proc/PID) or a thread (/proc/PID/task/TID) has used; 0 when unknown."""
+    try:
+        with open(f"{path}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def yield_cpu(pids: list[int]) -> None:
+    """Let all others go first; the threads that these processes start later inherit it."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
+
+
+class Strays:
+    """The CPU time of what callbacks leave behind, from looks at it between two pages: threads of the child, and processes."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, float] = {}
+        self._used = 0.0
+
+    def used(self, child: int, started: list[int]) -> float:
+        """Seconds that those used that were there at the look before; 0 again whenever they used nothing since."""
+        seen = {path: cpu(path) for path in _strays(child, started)}
+        gained = sum(seconds - self._seen[path] for path, seconds in seen.items() if path in self._seen)
+        self._used = self._used + gained if gained else 0.0
+        self._seen = seen
+        return self._used
+
+
+def _strays(child: int, started: list[int]) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{child}/task"):
+            if int(thread) != child:
+                yield f"/proc/{child}/task/{thread}"
+    for pid in started:
+        yield f"/proc/{pid}"
 
 
 def end_orphans(child: int, mark: str, patience: float) -> None:

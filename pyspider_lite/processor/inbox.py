@@ -9,6 +9,9 @@ from pyspider_lite.models import Page, QueueName
 #: batches in hand at once: one being worked on and the next; control work is short and comes one batch at a time
 _BATCHES = {QueueName.CONTROL: 1, QueueName.TO_PROCESSOR: 2}
 
+#: pages, and bytes of them, that may wait apart
+PARKED, PARKED_BYTES = 500, 32 * 1024 * 1024
+
 
 class Inbox:
     """Bounded by `wait_for_room`: who puts asks first. Control work comes out first (design, section 4)."""
@@ -16,22 +19,67 @@ class Inbox:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._batches: dict[QueueName, deque[deque[Page]]] = {queue: deque() for queue in _BATCHES}
+        #: pages of projects that have to wait
+        self._parked: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
+        self._parking: frozenset[str] = frozenset()
         self._paused = False
         self._held = False
 
     def wait_for_room(self, queue: QueueName, seconds: float) -> bool:
         """Whether one more batch of ``queue`` may be taken, after at most ``seconds``."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._paused and not self._held and len(self._batches[queue]) < _BATCHES[queue], seconds
-            )
+            return self._changed.wait_for(lambda: self._has_room(queue), seconds)
+
+    def _has_room(self, queue: QueueName) -> bool:
+        if self._paused or self._held or self._bytes_parked() > PARKED_BYTES:
+            return False
+        return len(self._batches[queue]) < _BATCHES[queue] and len(self._parked[queue]) < PARKED
+
+    def _bytes_parked(self) -> int:
+        return sum(len(page.response.content) for pages in self._parked.values() for page in pages)
+
+    def park(self, projects: frozenset[str]) -> None:
+        """From now on the pages of these projects, and of no others, wait apart from the rest."""
+        with self._changed:
+            self._parking = projects
+            waiting = {queue: [*self._parked[queue], *_joined(batches)] for queue, batches in self._batches.items()}
+            for queue, pages in waiting.items():
+                self._parked[queue].clear()
+                self._batches[queue].clear()
+                self._put(queue, pages)
+            self._changed.notify_all()
+
+    def get_parked(self, project: str) -> Page | None:
+        """The next page of a project that has to wait, if there is one."""
+        with self._changed:
+            for pages in self._parked.values():
+                for index, page in enumerate(pages):
+                    if page.task.project == project:
+                        del pages[index]
+                        return page
+            return None
+
+    def take_parked(self) -> dict[QueueName, list[Page]]:
+        """All pages that wait apart, which are here no longer."""
+        with self._changed:
+            taken = {queue: list(pages) for queue, pages in self._parked.items() if pages}
+            for pages in self._parked.values():
+                pages.clear()
+            self._changed.notify_all()
+            return taken
 
     def put(self, queue: QueueName, pages: list[Page]) -> None:
         """One batch."""
-        if pages:
-            with self._changed:
-                self._batches[queue].append(deque(pages))
-                self._changed.notify_all()
+        with self._changed:
+            self._put(queue, pages)
+            self._changed.notify_all()
+
+    def _put(self, queue: QueueName, pages: list[Page]) -> None:
+        others = deque(page for page in pages if page.task.project not in self._parking)
+        if others:
+            self._batches[queue].append(others)
+        if self._parking:
+            self._parked[queue] += [page for page in pages if page.task.project in self._parking]
 
     def get(self, timeout: float) -> Page | None:
         """The next page; None if none came within ``timeout`` seconds."""
@@ -66,11 +114,12 @@ class Inbox:
     def take_all(self) -> dict[QueueName, list[Page]]:
         """Empty it: what it held, by queue."""
         with self._changed:
-            taken = {queue: list(_joined(batches)) for queue, batches in self._batches.items() if batches}
-            for batches in self._batches.values():
-                batches.clear()
+            both = {queue: [*self._parked[queue], *_joined(batches)] for queue, batches in self._batches.items()}
+            for queue in both:
+                self._batches[queue].clear()
+                self._parked[queue].clear()
             self._changed.notify_all()
-            return taken
+            return {queue: pages for queue, pages in both.items() if pages}
 
 
 def _joined(batches: deque[deque[Page]]) -> Iterator[Page]:

@@ -1,65 +1,42 @@
 """The processor: takes pages off the queues and has its child run their callbacks, one at a time. Built by bootstrap.
 
-This side owns the queues, the claims, the deadlines and the memory limit; no script runs in it. Whatever a script does to its
-process (endless loop, exit, crash, all the memory) ends that process and fails that task, and nothing else (demand UA39).
+This side owns the queues and the claims; no script runs in it. Whatever a script does to its process (endless loop, exit, crash, all
+the memory) ends that process and fails that task, and nothing else (demand UA39). A page that takes long is set aside with its
+child: another child goes on with the pages of other projects, those of the same project wait for it.
 """
 
 import logging
 import time
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.heartbeat import Heartbeat
 from pyspider_lite.models import Page, PageBatch, QueueName, Report
-from pyspider_lite.processor import report
-from pyspider_lite.processor.child_process import ChildDied, ChildOptions, ChildProcess
+from pyspider_lite.processor.child_process import ChildDied
 from pyspider_lite.processor.inbox import Inbox
+from pyspider_lite.processor.lane import LOOK_INTERVAL, Drained, Lane, Over
+from pyspider_lite.processor.lane import Options as Options
 from pyspider_lite.processor.outbox import ResultOutbox, give_back
-from pyspider_lite.processor.pipe import Done, NeedScript, Run
+from pyspider_lite.processor.pipe import NeedScript, Script
 from pyspider_lite.processor.scripts import Scripts
 from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)
 
-#: seconds between two looks at what the child occupies
-LOOK_INTERVAL = 0.25
-#: processes that scripts may have started and that still run
-MAX_PROCESSES = 100
 #: seconds that a page may run while others wait behind it
 SLOW = 1.0
+#: pages that may be set aside at once
+ASIDE = 2
 #: seconds of silence after which collected results are sent
 IDLE = 0.01
 #: seconds in which `stop` is noticed
 PATIENCE = 0.25
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """Settings of a processor (design, section 15)."""
-
-    #: seconds that a callback may run unless its task says otherwise; 0 for no limit
-    process_time_limit: float = 30.0
-    #: seconds from the exception inside the callback to the end of the child
-    hard_after: float = 5.0
-    #: bytes that the child may occupy; 0 for no limit
-    memory_limit: int = 1 << 30
-    #: characters kept of what a callback prints and logs
-    log_limit: int = 64 * 1024
-    #: seconds for the page in hand after `stop`
-    drain_timeout: float = 30.0
-    #: prints go into the task's log; False: to the real stdout, as in `one` (behaviour C95)
-    capture_stdout: bool = True
-
-
-class _Drained(Exception):
-    """The time to drain is over."""
-
-
 class Processor:
-    """One child, one page at a time. `run` works until `stop`."""
+    """One page at a time, and those that are set aside. `run` works until `stop`."""
 
     def __init__(
         self,
@@ -78,15 +55,11 @@ class Processor:
         #: time.monotonic() of the loop's last turn; a long callback does not keep it from turning
         self.stepped = time.monotonic()
         self._scripts = Scripts(projectdb, self._stops)
-        self._child = ChildProcess(
-            ChildOptions(
-                memory_limit=self._options.memory_limit,
-                log_limit=self._options.log_limit,
-                capture_stdout=self._options.capture_stdout,
-                process_time_limit=self._options.process_time_limit,
-            )
-        )
-        self._next_look = 0.0
+        self._lane = Lane(self._options, self._bring_script)
+        #: lanes whose page takes long, and lanes that had one
+        self._aside: list[Lane] = []
+        self._spare: list[Lane] = []
+        self._next_give_back = 0.0
         self._draining = False
         results = Publisher(connect_results, capacity=4, name=QueueName.RESULTS)
         self._givers = {
@@ -163,43 +136,50 @@ class Processor:
                 self._heartbeat.forget([page.task.key for page in pages])
         if self._draining:
             self._release_waiting()
-        self._child.start()
+        self._look_aside()
+        self._lane.tidy()
+        self._lane.start()
         page = self._inbox.get(IDLE if self._outbox else PATIENCE)
         if page is None:
             self._outbox.flush()
             self._look_after_idle_child()
             return
-        self._heartbeat.running(page.task.key)
+        self._lane.begin(page)
+        self._say_running()
         try:
-            reports, size = self._execute(page)
-        except _Drained:
-            logger.warning("%s: not over when the processor has to end; it is given back", page.task.url)
-            self._child.kill()
-            self._heartbeat.release([page.task.key])
-        else:
-            self._send(page, reports, size)
+            self._run(self._lane)
         finally:
-            self._heartbeat.running(None)
+            self._say_running()
             self._inbox.resume()
 
     def _look_after_idle_child(self) -> None:
         try:
-            self._child.receive(0.0)
+            self._lane.child.receive(0.0)
         except ChildDied as error:
             logger.warning("the idle child is replaced: %s", error)
 
     def _drain(self) -> None:
-        """Give back what was not started, send what is finished, within what is left of the drain time."""
+        """Give back what was not started, finish what was, and send it, within what is left of the drain time."""
         self.stop()
         assert self._stop_at is not None
         for patience in (0.0, 2.0):  # all are told before one is waited for
             for consumer in self._consumers:
                 consumer.stop(patience)
+        self._inbox.park(frozenset())
         self._release_waiting()
+        while any(lane.page for lane in self._aside) and not self._give_up():
+            self._look_aside()
+            time.sleep(IDLE)
+        for lane in self._lanes():
+            self._abandon(lane)
         self._outbox.flush()
-        self._child.close()
+        for lane in self._lanes():
+            lane.child.close()
         for publisher in self._publishers:
             publisher.stop(max(1.0, self._stop_at - time.monotonic()))
+
+    def _lanes(self) -> list[Lane]:
+        return [self._lane, *self._aside, *self._spare]
 
     def _release_waiting(self) -> None:
         for pages in self._inbox.take_all().values():
@@ -207,8 +187,11 @@ class Processor:
 
     def readings(self) -> list[Reading]:
         """For /metrics."""
-        size = self._child.resident() if self._child.alive else 0
-        return [Reading("child_resident_bytes", "Memory of the process that runs callbacks", {"": size})]
+        size = sum(lane.child.resident() for lane in self._lanes() if lane.child.alive)
+        return [
+            Reading("child_resident_bytes", "Memory of the processes that run callbacks", {"": size}),
+            Reading("set_aside", "Callbacks that take long, while others are run beside them", {"": len(self._aside)}),
+        ]
 
     def _stops(self) -> bool:
         self.stepped = time.monotonic()
@@ -218,118 +201,119 @@ class Processor:
         self.stepped = time.monotonic()
         return self._stop_at is not None and time.monotonic() >= self._stop_at
 
-    # --- one page ---
+    # --- pages ---
 
-    def _execute(self, page: Page) -> tuple[list[Report], int]:
-        """The parts of the report on the page, and their size."""
-        started = time.monotonic()
-        try:
-            try:
-                return self._await(page, started)
-            except ChildDied as error:
-                if not (error.unread or error.outside):
-                    raise
-                # it died while idle, or somebody killed it: the page gets a second child, but no third
-                logger.warning("the child is replaced: %s", error)
-                self._child.start()
-                return self._await(page, started)
-        except ChildDied as error:
-            return self._failed(page, str(error), started)
-        except _Drained:
-            raise
-        except Exception as error:
-            # a page that upsets us must not come back for ever
-            logger.exception("%s: an error in the processor", page.task.url)
-            return self._kill(page, f"processor: {type(error).__name__}: {error}", started)
-
-    def _await(self, page: Page, started: float) -> tuple[list[Report], int]:
-        """Give the page to the child and watch it until it is done or has to be killed."""
-        options = self._options
-        limit = time_limit(page, options.process_time_limit)
-        self._child.send(Run(page=page, limit=limit))
-        allowed = limit + options.hard_after if limit else float("inf")
-        deadline = started + allowed
+    def _run(self, lane: Lane) -> None:
+        """Until its page is over or set aside, or we have to end."""
         timeout = IDLE
-        while True:
-            answer = self._child.receive(timeout)
-            if answer is not None:
-                message, size = answer
-                if isinstance(message, Done):
-                    return message.reports, size
-                asked = time.monotonic()
-                self._bring_script(message)
-                deadline += time.monotonic() - asked
+        while not self._looked(lane, timeout):
             self._outbox.flush()
-            now = time.monotonic()
-            if now >= deadline:
-                return self._kill(page, f"process killed: {limit:g} s limit", started)
-            if passed := self._passed_limit(now):
-                return self._kill(page, f"process killed: {passed}", started)
             if self._give_up():
-                raise _Drained
-            if now - started >= SLOW:
-                self._give_back()
-            timeout = max(0.001, min(LOOK_INTERVAL, deadline - now))
+                return
+            self._look_aside()
+            if lane.runs_for >= SLOW:
+                if len(self._aside) < ASIDE:
+                    self._set_aside()
+                    return
+                self._inbox.pause()
+                self._give_back(self._inbox.take_all())
+            elif timeout == LOOK_INTERVAL:
+                self._prepare_spare()
+            timeout = LOOK_INTERVAL
 
-    def _bring_script(self, question: NeedScript) -> None:
+    def _looked(self, lane: Lane, timeout: float) -> bool:
+        """Whether its page is over; then it is sent."""
+        try:
+            over = lane.look(timeout)
+        except Drained:
+            self._abandon(lane)
+            return True
+        if over is None:
+            return False
+        self._send(over)
+        lane.tidy()
+        return True
+
+    def _abandon(self, lane: Lane) -> None:
+        if page := lane.abandon():
+            logger.warning("%s: not over when the processor has to end; it is given back", page.task.url)
+            self._heartbeat.release([page.task.key])
+
+    def _bring_script(self, question: NeedScript) -> Script:
         """The database may be away: meanwhile nothing runs, so nothing is late."""
+        asked = time.monotonic()
         self._outbox.flush()
         answer = self._scripts.answer(question)
         if answer is None:
-            raise _Drained
-        self._child.send(answer)
+            raise Drained
+        for lane in self._lanes():
+            lane.put_off(time.monotonic() - asked)
+        return answer
 
-    def _give_back(self) -> None:
-        """Pages that wait behind a slow one go back to their queue, and no others are taken until it is over."""
-        self._inbox.pause()
-        for queue, pages in self._inbox.take_all().items():
+    def _say_running(self) -> None:
+        # what takes long is the more likely cause if we die
+        pages = [lane.page for lane in (*self._aside, self._lane) if lane.page]
+        self._heartbeat.running(pages[0].task.key if pages else None)
+
+    # --- pages that take long ---
+
+    def _prepare_spare(self) -> None:
+        """It takes half a second to come up; who has quick pages only never needs it."""
+        if not self._spare and len(self._aside) < ASIDE:
+            self._spare.append(Lane(self._options, self._bring_script))
+            self._spare[0].child.prepare()
+
+    def _set_aside(self) -> None:
+        """Another lane goes on, without the project of this page."""
+        self._prepare_spare()
+        self._lane.yield_cpu()
+        self._aside.append(self._lane)
+        self._lane = self._spare.pop()
+        self._park()
+
+    def _park(self) -> None:
+        self._inbox.park(frozenset(lane.page.task.project for lane in self._aside if lane.page))
+
+    def _look_aside(self) -> None:
+        for lane in self._aside[:]:
+            page = lane.page
+            if page is None or not self._looked(lane, 0.0):
+                continue
+            following = (
+                self._inbox.get_parked(page.task.project) if lane.took >= SLOW and self._stop_at is None else None
+            )
+            if following is not None:
+                lane.begin(following)
+            else:
+                self._aside.remove(lane)
+                # it lets others go first for ever, so the next one is run by another child
+                lane.child.kill()
+                self._spare.append(lane)
+                self._park()
+            self._say_running()
+        if self._aside and time.monotonic() >= self._next_give_back:
+            # another processor may have time for them
+            self._next_give_back = time.monotonic() + SLOW
+            self._give_back(self._inbox.take_parked())
+
+    def _give_back(self, waiting: dict[QueueName, list[Page]]) -> None:
+        """Pages go back to their queue; those for which there is no room there stay."""
+        for queue, pages in waiting.items():
             self._inbox.put(queue, give_back(self._heartbeat, self._givers[queue], queue, pages))
 
-    def _passed_limit(self, now: float) -> str | None:
-        """The limit that the child and what it started have passed. Looks four times a second, however short the pages are."""
-        if now < self._next_look:
-            return None
-        self._next_look = now + LOOK_INTERVAL
-        if 0 < self._options.memory_limit < self._child.resident():
-            return f"{self._options.memory_limit >> 20} MiB memory limit"
-        if self._child.processes() > MAX_PROCESSES:
-            return f"limit of {MAX_PROCESSES} processes"
-        return None
-
-    def _kill(self, page: Page, reason: str, started: float) -> tuple[list[Report], int]:
-        self._child.kill()
-        return self._failed(page, reason, started)
-
-    def _failed(self, page: Page, reason: str, started: float) -> tuple[list[Report], int]:
-        return [report.failure(page, reason, reason, time.monotonic() - started)], 0
-
-    def _send(self, page: Page, reports: Sequence[Report], size: int) -> None:
-        _log(page, reports)
-        if any(one.items for one in reports) or _had_items(page):
-            self._outbox.add(reports, size)
+    def _send(self, over: Over) -> None:
+        _log(over.page, over.reports)
+        if any(one.items for one in over.reports) or _had_items(over.page):
+            self._outbox.add(over.reports, over.size)
         else:
-            for one in reports:
+            for one in over.reports:
                 self._heartbeat.report(one)
-        if self._child.alive and (passed := self._passed_limit(time.monotonic())):
-            logger.warning("the child is replaced: it has passed the %s", passed)
-            self._child.kill()
 
 
 def _had_items(page: Page) -> bool:
     """The last run stored something, which this one may have to replace by nothing; a page that did not change keeps it."""
     process = page.task.track.get("process")
     return isinstance(process, dict) and process.get("result") is not None and page.response.status_code != 304
-
-
-def time_limit(page: Page, default: float) -> float:
-    """Seconds that the callback may run, 0 for no limit: the task's own limit, else the processor's (behaviour H25)."""
-    value = page.task.process.get("process_time_limit")
-    if value is None or isinstance(value, bool):
-        return default
-    try:
-        return max(0.0, float(value))
-    except (TypeError, ValueError):
-        return default
 
 
 def _log(page: Page, reports: Sequence[Report]) -> None:

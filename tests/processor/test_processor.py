@@ -14,7 +14,7 @@ from pyspider_lite import outages
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Beat, Broken, Claim, NewTask, QueueName, Release
 
-HEAD = "import os, sys, time, signal, subprocess\nfrom pyspider_lite.handler import *\nclass Handler(BaseHandler):\n"
+HEAD = "import os, sys, time, signal, subprocess, threading\nfrom pyspider_lite.handler import *\nclass Handler(BaseHandler):\n"
 
 
 def script(body: str) -> str:
@@ -125,7 +125,7 @@ def test_a_child_that_somebody_kills_costs_its_page_nothing(rig, tmp_path):
     page = rig.page(script(f"def cb(self, response):\n    {body}"))
     rig.put(page)
     rig.until(marker.exists)
-    os.kill(rig.processor._child.pid, signal.SIGKILL)
+    os.kill(rig.processor._lane.child.pid, signal.SIGKILL)
     assert rig.report_of(page).ok
     assert marker.read_text() == "xx"
 
@@ -387,21 +387,86 @@ def test_no_page_is_taken_before_the_database_was_there(fresh_rig):
     assert not outages.waiting()
 
 
+def until_told(folder: Path) -> str:
+    """A script whose `cb` ends when the folder has a file of the page's name."""
+    return script(f"""
+        def cb(self, response):
+            while not os.path.exists(os.path.join({str(folder)!r}, os.path.basename(response.url))):
+                time.sleep(0.02)
+
+        def quiet(self, response):
+            pass
+    """)
+
+
+def tell(folder: Path, page) -> None:
+    (folder / page.task.url.rpartition("/")[2]).touch()
+
+
+def test_other_projects_go_on_beside_a_slow_page(rig, tmp_path):
+    source = until_told(tmp_path)
+    slow, same = rig.page(source), [rig.page(source, "quiet") for _ in range(3)]
+    others = [rig.page(OK, project="q") for _ in range(3)]
+    rig.put(slow, *same, *others)
+    assert all(rig.report_of(page).ok for page in others)
+    # another processor could take these now; here they come after the slow one
+    rig.until(lambda: rig.handed_over(QueueName.TO_PROCESSOR))
+    assert rig.handed_over(QueueName.TO_PROCESSOR)[0].runs == [page.task.key for page in same]
+    rig.until(lambda: rig.said(Beat) and rig.said(Beat)[-1].running == slow.task.key)
+    assert not any(report.project == "p" for report in rig.reports())
+    tell(tmp_path, slow)
+    assert all(rig.report_of(page).ok for page in [slow, *same])
+    rig.until(lambda: not rig.processor._aside)
+
+
+def test_a_project_of_slow_pages_runs_one_at_a_time_and_leaves_room_for_others(rig, tmp_path):
+    pages = [rig.page(until_told(tmp_path)) for _ in range(3)]
+    rig.put(*pages)
+    for number, page in enumerate(pages):
+        rig.until(lambda: rig.processor._aside)
+        assert all(rig.run(rig.page(OK, project="q")).ok for _ in range(5))
+        assert len(rig.processor._aside) == 1 and len([one for one in rig.reports() if one.project == "p"]) == number
+        tell(tmp_path, page)
+        assert rig.report_of(page).ok
+
+
 @pytest.mark.behaviour("P1")
-def test_pages_behind_a_slow_one_are_given_back(rig):
-    slow = rig.page(script("def cb(self, response):\n    time.sleep(2.5)"))
+def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
+    slow = [rig.page(until_told(tmp_path), project=name) for name in ("p", "r", "s")]
     others = [rig.page(OK, "quiet", project="q") for _ in range(3)]
     control = rig.page(OK, "quiet", project="q", control="c1", run=0)
-    rig.put(slow, *others)
-    rig.until(lambda: rig.said(Claim))
-    rig.until(lambda: rig.heartbeat._running == slow.task.key)
+    rig.put(*slow, *others)
+    rig.until(lambda: len(rig.processor._aside) == 2 and rig.processor._lane.page)
     rig.put(control, queue=QueueName.CONTROL)
     rig.until(lambda: rig.handed_over(QueueName.TO_PROCESSOR) and rig.handed_over(QueueName.CONTROL))
     assert rig.handed_over(QueueName.TO_PROCESSOR)[0].runs == [page.task.key for page in others]
-    assert not rig.reports()
-    # another processor would take them now; here they come back after the slow one
-    assert rig.report_of(slow).ok
-    assert all(rig.report_of(page).ok for page in [*others, control])
+    # another processor would take them now; here they come back after a slow one
+    for page in slow:
+        tell(tmp_path, page)
+    assert all(rig.report_of(page).ok for page in [*slow, *others, control])
+
+
+def test_a_thread_that_goes_on_for_ever_ends_with_its_child(rig, caplog):
+    busy = script("def cb(self, response):\n    threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()")
+    assert rig.run(rig.page(busy, project="busy")).ok
+    rig.until(lambda: rig.run(rig.page(OK, "quiet")).ok and "threads and processes that callbacks left" in caplog.text, 60)
+    assert "it ran busy, p" in caplog.text
+
+
+def test_a_child_that_a_script_has_spoilt_is_replaced(rig):
+    assert rig.run(rig.page(script("def cb(self, response):\n    self.crawl = None\n    sys.modules.clear()"), project="q")).ok
+    done = [rig.run(rig.page(script("def cb(self, response):\n    import queue, sched, uuid"))).ok for _ in range(6)]
+    assert done[-1] and done.count(False) <= 5
+
+
+def test_what_a_callback_leaves_set_is_not_left_to_others(rig):
+    left = script(
+        "def cb(self, response):\n    sys.settrace(lambda *args: time.sleep(0.01))\n"
+        "    signal.setitimer(signal.ITIMER_PROF, 0.01)\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])"
+    )
+    assert rig.run(rig.page(left, project="q")).ok
+    report = rig.run(rig.page(LOOPS, "cb", process={"process_time_limit": 0.4}))
+    assert process(report)["exception"] == "process timeout" and process(report)["time"] < 2
 
 
 def test_control_work_goes_first(fresh_rig):

@@ -8,7 +8,7 @@ from pyspider_lite import codec
 from pyspider_lite.models import Dispatch, FetchResponse, Item, Message, NewTask, Page, Report
 from pyspider_lite.processor import outbox, report
 from pyspider_lite.processor.captured import CapturedLog
-from pyspider_lite.processor.processor import time_limit
+from pyspider_lite.processor.lane import time_limit
 
 
 def whole(**fields):
