@@ -449,12 +449,16 @@ def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
 def test_a_thread_that_goes_on_for_ever_ends_with_its_child(rig, caplog):
     busy = script("def cb(self, response):\n    threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()")
     assert rig.run(rig.page(busy, project="busy")).ok
-    rig.until(lambda: rig.run(rig.page(OK, "quiet")).ok and "threads and processes that callbacks left" in caplog.text, 60)
+    rig.until(
+        lambda: rig.run(rig.page(OK, "quiet")).ok and "threads and processes that callbacks left" in caplog.text, 60
+    )
     assert "it ran busy, p" in caplog.text
 
 
 def test_a_child_that_a_script_has_spoilt_is_replaced(rig):
-    assert rig.run(rig.page(script("def cb(self, response):\n    self.crawl = None\n    sys.modules.clear()"), project="q")).ok
+    assert rig.run(
+        rig.page(script("def cb(self, response):\n    self.crawl = None\n    sys.modules.clear()"), project="q")
+    ).ok
     done = [rig.run(rig.page(script("def cb(self, response):\n    import queue, sched, uuid"))).ok for _ in range(6)]
     assert done[-1] and done.count(False) <= 5
 
