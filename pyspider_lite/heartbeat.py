@@ -201,9 +201,11 @@ class Heartbeat:
             self._append(packed)
 
     def hand_over(self, queue: str, batch: str, runs: Sequence[RunKey]) -> None:
-        """These runs are on ``queue`` now, in a new ``batch``: they are no longer ours."""
+        """These runs are on ``queue`` now, in a new ``batch``: they are no longer ours, unless we took that very batch meanwhile."""
+        with self._changed:
+            over = [run for run in runs if self._batch_of.get(run) != batch]
         self._say(
-            Handover(worker=self.info.worker, queue=queue, batch=batch, runs=list(runs)), over=runs, done=len(runs)
+            Handover(worker=self.info.worker, queue=queue, batch=batch, runs=list(runs)), over=over, done=len(runs)
         )
 
     def release(self, runs: Iterable[RunKey]) -> None:

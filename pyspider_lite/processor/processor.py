@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 SLOW = 1.0
 #: pages that may be set aside at once
 ASIDE = 2
+#: seconds at most that pages wait for one of their project before they go back to the queue
+GIVE_BACK = 10.0
 #: seconds of silence after which collected results are sent
 IDLE = 0.01
 #: seconds in which `stop` is noticed
@@ -292,8 +294,9 @@ class Processor:
                 self._park()
             self._say_running()
         if self._aside and time.monotonic() >= self._next_give_back:
-            # another processor may have time for them
-            self._next_give_back = time.monotonic() + SLOW
+            # another processor may have time for them; if not, they come back to us
+            longest = max(lane.runs_for for lane in self._aside)
+            self._next_give_back = time.monotonic() + min(max(longest, SLOW), GIVE_BACK)
             self._give_back(self._inbox.take_parked())
 
     def _give_back(self, waiting: dict[QueueName, list[Page]]) -> None:
