@@ -124,6 +124,13 @@ def test_everything_arrives_in_order_and_says_who(worker: Heartbeat, scheduler: 
     assert worker.load == 0
 
 
+def test_what_comes_back_to_the_same_worker_before_it_said_so_stays_in_its_hands(worker: Heartbeat) -> None:
+    worker.take("q", "b1", [run(1), run(2)])
+    worker.take("q", "b2", [run(1)])
+    worker.hand_over("q", "b2", [run(1), run(2)])
+    assert worker.holds(run(1)) and not worker.holds(run(2))
+
+
 def test_beats_say_what_is_held(worker: Heartbeat, scheduler: Scheduler) -> None:
     worker.take("q", "b1", [run(1), run(2)])
     worker.take("q", "b2", [run(3), run(4), run(5)])

@@ -1,0 +1,49 @@
+"""Pages in hand that have not begun: which comes next, which wait apart, and when there is room for more."""
+
+from pyspider_lite.models import Dispatch, FetchResponse, Page, QueueName
+from pyspider_lite.processor import inbox
+from pyspider_lite.processor.inbox import Inbox
+
+PAGES, CONTROL = QueueName.TO_PROCESSOR, QueueName.CONTROL
+
+
+def page(project: str, number: int, size: int = 1) -> Page:
+    url = f"http://site.test/{number}"
+    return Page(Dispatch(taskid=url, project=project, url=url), FetchResponse(status_code=200, content=b"x" * size))
+
+
+def rest(box: Inbox) -> list[Page]:
+    return list(iter(lambda: box.get(0), None))
+
+
+def test_parked_projects_wait_apart_and_leave_room():
+    box = Inbox()
+    slow, quick = [page("slow", n) for n in range(4)], [page("quick", n) for n in range(4)]
+    box.put(PAGES, [slow[0], quick[0]])
+    box.put(CONTROL, [slow[1]])
+    box.park(frozenset({"slow"}))
+    box.put(PAGES, [slow[2]])
+    box.put(PAGES, [quick[1], slow[3]])
+    assert rest(box) == quick[:2]
+    assert box.wait_for_room(PAGES, 0) and box.wait_for_room(CONTROL, 0)
+    assert box.get_parked("quick") is None
+    assert box.get_parked("slow") == slow[1]  # control work goes first
+    assert box.get_parked("slow") == slow[0]
+    box.park(frozenset())
+    assert rest(box) == slow[2:] and box.get_parked("slow") is None
+
+
+def test_what_waits_apart_is_bounded_and_can_be_taken(monkeypatch):
+    monkeypatch.setattr(inbox, "PARKED", 3)
+    monkeypatch.setattr(inbox, "PARKED_BYTES", 1000)
+    box = Inbox()
+    box.park(frozenset({"slow"}))
+    box.put(PAGES, [page("slow", n) for n in range(3)])
+    assert not box.wait_for_room(PAGES, 0) and box.wait_for_room(CONTROL, 0)
+    assert [len(pages) for pages in box.take_parked().values()] == [3]
+    assert box.wait_for_room(PAGES, 0)
+    box.put(CONTROL, [page("slow", 4, size=2000)])
+    assert not box.wait_for_room(PAGES, 0)
+    box.put(PAGES, [page("quick", 5)])
+    assert {queue: len(pages) for queue, pages in box.take_all().items()} == {CONTROL: 1, PAGES: 1}
+    assert box.wait_for_room(PAGES, 0) and not rest(box)
