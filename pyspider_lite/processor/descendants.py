@@ -10,7 +10,7 @@ from collections.abc import Iterator
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 #: niceness of those that are to let others go first
-_NICE = 10
+_NICE = 5
 #: environment variable by which a process tells under which zygote it was started
 MARK = "PYSPIDER_LITE_ZYGOTE"
 

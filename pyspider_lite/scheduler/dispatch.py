@@ -4,6 +4,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, KeysView, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from pyspider_lite import codec, crawl_config
@@ -26,6 +27,7 @@ from pyspider_lite.models import (
 from pyspider_lite.scheduler import control
 from pyspider_lite.scheduler.leases import Leases
 from pyspider_lite.scheduler.project_state import ProjectRun
+from pyspider_lite.scheduler.watchdog import Standing, Waiting
 
 logger = logging.getLogger("scheduler")
 
@@ -37,6 +39,8 @@ MIN_SHARE = 10
 #: control work in flight at most
 CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
+#: projects that the watchdog looks at, at most
+WATCHED = 100
 #: seconds that a fetch may take when the task does not say (behaviour H55)
 _FETCH_LIMIT = 120.0
 _GRACE = 10.0
@@ -243,6 +247,29 @@ class Dispatcher:
             logger.debug("select %s:%s %s", task.project, task.taskid, task.url)
         self._tasks_out.put(name, body)
         self.tasks_sent += len(batch)
+
+    def standing(self, projects: Iterable[ProjectRun], now: float, queued: int) -> Standing:
+        """How things stand, for the watchdog: what the table has, whatever the windows say. ``queued``: messages in the work queues."""
+        pools = self._leases.pool_sizes(Role.FETCHER)
+        budget = max(MIN_BUDGET, 2 * sum(pools))
+        fetchers = [worker.beat for worker in self._leases.workers.values() if worker.beat.role == Role.FETCHER]
+        could = (p for p in projects if p.selectable(now) and p.bucket.available(now) >= 1 and p.counts.active > 0)
+        return Standing(
+            waiting=[found for project in islice(could, WATCHED) if (found := self._waiting(project, now))],
+            in_flight=self._leases.tasks.total(),
+            budget=budget,
+            held=sum(worker.beat.load for worker in self._leases.workers.values()),
+            queued=queued,
+            free=sum(max(0, beat.pool_size - beat.load) for beat in fetchers if not beat.state),
+            room=self._tasks_out.room(),
+        )
+
+    def _waiting(self, project: ProjectRun, now: float) -> Waiting | None:
+        keys = self._taskdb.refill(project.name, now, self._leases.tasks[project.name] + 1).keys
+        due = sum(self._leases.run_of(project.name, key.taskid) is None for key in keys)
+        if not due:
+            return None
+        return Waiting(project.name, due, len(project.window), max(0.0, project.wake_at - now))
 
     # --- control work ---------------------------------------------------------------------------------------------------
 

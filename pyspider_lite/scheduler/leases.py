@@ -252,6 +252,11 @@ class Leases:
         lost, self._lost = self._lost, []
         return lost
 
+    def lose_unheld(self, reason: str) -> None:
+        """No queue has them: what no worker holds is lost."""
+        for place in [place for place in self._batches.values() if place.worker is None]:
+            self._lose_all(place, reason)
+
     def _check_caps(self, place: _Batch) -> None:
         since = place.since or 0.0
         for key in [key for key in place.keys if self._clock - since > self._leases[key].cap]:

@@ -48,6 +48,7 @@ from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import ProjectRun
 from pyspider_lite.scheduler.registry import Registry
 from pyspider_lite.scheduler.task_orders import Outcome, TaskOrder
+from pyspider_lite.scheduler.watchdog import Repair, Watchdog, diagnose
 
 logger = logging.getLogger("scheduler")
 
@@ -140,6 +141,7 @@ class Scheduler:
         self._held_back: frozenset[str] = frozenset({Role.RESULT_WORKER})
         #: messages in each queue, as measured last
         self.depths: dict[str, int] = {}
+        self._watchdog = Watchdog()
         self.now = now
 
     # --- the step -------------------------------------------------------------------------------------------------------
@@ -175,6 +177,7 @@ class Scheduler:
         if now >= self._dispatch_from:
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
+            self._watch(now)
         self._deletion.step(now)
         self.dead_letters.look(now)
 
@@ -405,6 +408,25 @@ class Scheduler:
                 self._batch.take_rows(batch)
             for then in batch.then:
                 then(Plan(now, self.leases.run_of))
+
+    # --- standstill -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, now: float) -> None:
+        """Say what holds due work that nothing should hold, and have it looked for anew (design, promise 3)."""
+        if not self._watchdog.barks(self.leases.clock, self._dispatcher.tasks_sent):
+            return
+        standing = self._dispatcher.standing(self.projects.values(), now, sum(self.depths.values()))
+        hold = diagnose(standing)
+        if hold is None:
+            return
+        logger.error("the crawl stood still: %s; %s", hold.cause, hold.repair.value)
+        if hold.repair is Repair.LEASES:
+            self.leases.lose_unheld("no worker holds it and no queue has it")
+        elif hold.repair is Repair.WINDOW:
+            for waiting in standing.waiting:
+                project = self.projects[waiting.name]
+                project.window.more, project.window.next_due = True, now
+                project.wake_at = -math.inf
 
     # --- leases ---------------------------------------------------------------------------------------------------------
 
