@@ -295,9 +295,10 @@ def test_processes_that_scripts_leave_behind_are_bounded(fresh_rig, caplog):
     )
     report = fresh_rig.run(fresh_rig.page(script(at_once)))
     assert process(report)["exception"] == "process killed: limit of 100 processes"
-    in_turn = script("def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(60)]")
-    assert all(fresh_rig.run(fresh_rig.page(in_turn)).ok for _ in range(2))
-    # what the first two left behind is looked for after a page, four times a second
+    in_turn = script("def cb(self, response):\n    [subprocess.Popen(['sleep', '100']) for _ in range(20)]")
+    assert all(fresh_rig.run(fresh_rig.page(in_turn)).ok for _ in range(5))
+    fresh_rig.run(fresh_rig.page(in_turn))
+    # what they left behind is looked for after a page, four times a second
     fresh_rig.until(
         lambda: fresh_rig.run(fresh_rig.page(OK, "quiet")).ok and "passed the limit of 100 processes" in caplog.text
     )
@@ -535,8 +536,12 @@ def test_results_wait_when_the_result_queue_is_full(fresh_rig):
     for page in pages:
         fresh_rig.put(page)
         time.sleep(0.05)
-    time.sleep(0.3)
     queue = fresh_rig.connect(QueueName.RESULTS)()
+    deadline = time.monotonic() + 15
+    while not queue.qsize():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.3)
     assert queue.qsize() == 1
     fresh_rig.until(lambda: len(fresh_rig.results) == 12)
     assert {report.key for report in fresh_rig.results} == {page.task.key for page in pages}
