@@ -23,7 +23,7 @@ from pyspider_lite.process_manager import GRACE
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 #: seconds
-DRAIN = 4.0
+DRAIN = 2.0
 #: what the interpreter and a busy machine may add to it
 SLACK = 8.0
 ROLES = ("scheduler", "result_worker", "processor", "fetcher")
