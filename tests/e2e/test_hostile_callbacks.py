@@ -78,10 +78,6 @@ CASES = {
     "patches_time": ("time.time = time.monotonic = time.perf_counter = None", "process died: exit code 1"),
     "traces": ("sys.settrace(lambda *args: time.sleep(0.01))", ""),
     "timers": ("signal.setitimer(signal.ITIMER_PROF, 1.0)", ""),
-    "processor_killed": (
-        "parent = open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1]\nos.kill(int(parent), 9)\nself.hang()",
-        "3 workers died over it",
-    ),
     "unprintable": ("class Odd(Exception):\n    def __str__(self): os._exit(1)\nraise Odd", "process died: exit code 1"),
 }  # fmt: skip
 
@@ -95,7 +91,6 @@ LATE = (
     "sleep",
     "regex",
     "becomes_another",
-    "processor_killed",
 )
 
 HEAD = f"""
