@@ -36,6 +36,8 @@ _OUT_CAPACITY = 8
 ADOPT_FOR = 2.5
 #: work queues whose length is watched, for batches that vanished from them
 _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, QueueName.RESULTS)
+#: seconds without a message, and without having found status_queue empty, after which nothing can be heard: its server hangs
+_DEAF_AFTER = 1.5
 #: seconds in which `SchedulerDaemon.stop` is noticed
 _STOP_NOTICED = 0.25
 #: seconds between two looks at the database's clock, and between two tries while it does not answer
@@ -321,7 +323,7 @@ class SchedulerDaemon:
         watch: _DepthWatch,
         leadership: Leadership,
     ) -> None:
-        broker_away = False
+        was_deaf = False
         wake = 0.0
         asked = 0.0
         summed = time.monotonic()
@@ -329,14 +331,15 @@ class SchedulerDaemon:
         while not self._stopping and not lost.is_set() and not self._went_back:
             self.stepped = time.monotonic()
             heard = inbox.collect(max(0.0, min(wake - self._now(), _STOP_NOTICED)))
-            if broker_away and status.waiting_since is None:
+            deaf = status.waiting_since is not None or time.monotonic() - status.last_seen > _DEAF_AFTER
+            if was_deaf and not deaf:
                 # workers come back some seconds after us
                 scheduler.leases.fresh_term()
-            broker_away = status.waiting_since is not None
+            was_deaf = deaf
             if heard.nothing and self._now() < wake:
                 continue
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now
-            heard.drained = len(heard.status) + len(heard.new) < 64 and not broker_away and not leadership.overdue
+            heard.drained = len(heard.status) + len(heard.new) < 64 and not deaf and not leadership.overdue
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
             self._load = len(scheduler.leases)

@@ -3,7 +3,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, KeysView, Sequence
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -99,6 +99,7 @@ class Dispatcher:
         self._pages_out = pages_out
         self._too_large = too_large
         self._process_limit = process_limit + 5 if process_limit else math.inf
+        self._control_cap = self._process_limit * 2 + _GRACE
         self._batches = 0
         #: runs given out so far: tasks, and control work
         self.tasks_sent = 0
@@ -128,6 +129,18 @@ class Dispatcher:
         for project in ready:
             project.wake_at = project.next_wake(now)
         return len(tasks)
+
+    def cap_adopted(self, projects: Mapping[str, ProjectRun]) -> None:
+        """Look up how long the runs may take that a leader before us gave out. Raises DatabaseError: what is left is looked up later."""
+        wanted: dict[str, list[str]] = {}
+        for name, key in self._leases.uncapped:
+            wanted.setdefault(name, []).append(key)
+        for name, keys in wanted.items():
+            project = projects.get(name)
+            tasks = self._taskdb.get(name, keys) if project else []
+            caps = {task.taskid: self._cap(to_dispatch(task, project)) for task in tasks if project}
+            for key in keys:
+                self._leases.set_cap((name, key), caps.get(key, self._control_cap))
 
     def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
         """Give one task out whatever its due time, pace and budget (behaviour S89); False if there is no room. One that is in
@@ -288,7 +301,7 @@ class Dispatcher:
 
     def _send_control(self, pages: list[Page]) -> None:
         name = self._next_batch()
-        runs = [(page.task.key, None, self._process_limit * 2 + _GRACE) for page in pages]
+        runs = [(page.task.key, None, self._control_cap) for page in pages]
         self._leases.dispatch(name, QueueName.CONTROL, runs)
         try:
             body = codec.encode(PageBatch(batch=name, pages=pages))

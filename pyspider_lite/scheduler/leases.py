@@ -4,6 +4,7 @@ Time here counts only while the scheduler keeps up with ``status_queue``: `advan
 while behind, so that an outage or a stall of ours is nobody's death.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, KeysView
 from typing import Any
@@ -15,11 +16,13 @@ from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, 
 #: seconds without a beat after which a worker is dead: three beats
 DEAD_AFTER = 6.0
 #: seconds after which a batch that should have been claimed is lost
-UNCLAIMED_AFTER = 5.0
-#: two batches of different workers that were put closer together than this may lie in their queue in either order
+UNCLAIMED_AFTER = 4.0
+#: two batches of different senders that were put closer together than this may lie in their queue in either order
 ORDER_KNOWN = 2.0
 #: deaths of a worker while it ran a task after which that task fails
 POISON_AFTER = 3
+#: silent workers that are remembered in case they come back
+_MOST_BLAMED = 1_000
 #: a longer gap between two calls of `advance` counts as this much
 MAX_ADVANCE = 1.0
 
@@ -49,11 +52,14 @@ class Lost(Struct, frozen=True):
 class _Batch:
     """A batch on a queue (worker is None) or in a worker's hands."""
 
-    __slots__ = ("evidence", "id", "keys", "queue", "since", "worker")
+    __slots__ = ("evidence", "id", "keys", "number", "queue", "sender", "since", "worker")
 
-    def __init__(self, batch: str, queue: str, since: float | None) -> None:
+    def __init__(self, batch: str, queue: str, since: float | None, sender: str = "", number: int = 0) -> None:
         self.id = batch
         self.queue = queue
+        #: who put it ("": the scheduler), and its place among all that were put, in which each sender's are in the right order
+        self.sender = sender
+        self.number = number
         #: when it was put (None: not yet) or claimed
         self.since = since
         self.worker: str | None = None
@@ -89,9 +95,16 @@ class Leases:
         #: how many are in flight: tasks by project, and control work
         self.tasks: Counter[str] = Counter()
         self.controls = 0
+        #: adopted runs whose cap nobody has looked up yet
+        self.uncapped: set[LeaseKey] = set()
         self._leases: dict[LeaseKey, _Lease] = {}
         self._batches: dict[str, _Batch] = {}
         self._lost: list[Lost] = []
+        #: silent workers that a death was counted for, and over which task
+        self._blamed: dict[str, LeaseKey] = {}
+        self._put = 0
+        #: what a worker holds and we do not know is taken over: until something is given out, afterwards it is a run that is over
+        self.adopting = True
         self._clock = 0.0
         self._wall: float | None = None
 
@@ -126,11 +139,17 @@ class Leases:
             self._leave(run[:2])
             self._enter(_Lease(run, place, ticket, cap))
 
+    def set_cap(self, key: LeaseKey, cap: float) -> None:
+        """How many seconds a worker may take at most for a run that was adopted."""
+        self.uncapped.discard(key)
+        if (lease := self._leases.get(key)) is not None:
+            lease.cap = cap
+
     def sent(self, batch: str) -> None:
         """The publisher has put the batch on its queue."""
         place = self._batches.get(batch)
         if place is not None and place.since is None:
-            place.since = self._clock
+            place.since, place.number = self._clock, self._next_number()
 
     def claim(self, claim: Claim) -> None:
         """A worker took a batch off its queue."""
@@ -139,7 +158,7 @@ class Leases:
             # nobody said yet when it was put, so it proves nothing about others
             place = self._batches[claim.batch] = _Batch(claim.batch, claim.queue, None)
         if place.since is not None and place.worker is None:
-            self._later_one_claimed(claim.queue, place.since - ORDER_KNOWN)
+            self._later_one_claimed(place, place.since)
         place.worker, place.since, place.evidence = claim.worker, self._clock, None
         # workers further on may have been heard before this one: they have the run now
         self._move((run for run in claim.runs if not self._further_on(run, claim.queue)), place)
@@ -149,7 +168,9 @@ class Leases:
         """A worker put runs that it held onto a queue, as a new batch."""
         place = self._batches.get(handover.batch)
         if place is None:
-            place = self._batches[handover.batch] = _Batch(handover.batch, handover.queue, self._clock)
+            place = self._batches[handover.batch] = _Batch(
+                handover.batch, handover.queue, self._clock, handover.worker, self._next_number()
+            )
         # a receiver's claim may have come before this: then they are in its hands already
         self._move((run for run in handover.runs if self._with(run, handover.worker)), place)
         self._drop_if_empty(place)
@@ -192,8 +213,8 @@ class Leases:
     # --- beats and time -------------------------------------------------------------------------------------------------
 
     def beat(self, beat: Beat) -> None:
-        """A worker lives and says what it holds. What it no longer holds is lost; what we do not know is adopted (we are a new
-        leader)."""
+        """A worker lives and says what it holds. What it no longer holds is lost; what a new leader does not know is adopted."""
+        self._absolve(beat.worker)
         if beat.leaving:
             self._bury(beat.worker, died=False)
             return
@@ -204,10 +225,14 @@ class Leases:
             if place is None:
                 place = self._batches[batch] = _Batch(batch, "", self._clock)
                 place.worker = beat.worker
+            elif place.worker is None:
+                # the claim was lost on its way
+                place.worker, place.since, place.evidence = beat.worker, self._clock, None
             for run in runs:
                 held.add(run[:2])
-                if run[:2] not in self._leases:
-                    self._enter(_Lease(run, place, None, 3600.0))
+                if self.adopting and run[:2] not in self._leases:
+                    self._enter(_Lease(run, place, None, math.inf))
+                    self.uncapped.add(run[:2])
             self._drop_if_empty(place)
         self._lose_what_is_gone(beat.worker, held)
 
@@ -283,16 +308,17 @@ class Leases:
                 lease.batch = place
                 place.keys.add(run[:2])
 
-    def _later_one_claimed(self, queue: str, since: float) -> None:
+    def _next_number(self) -> int:
+        self._put += 1
+        return self._put
+
+    def _later_one_claimed(self, claimed: _Batch, since: float) -> None:
         """Queues are first in, first out: what was put earlier is no longer there."""
         for place in self._batches.values():
-            if (
-                place.queue == queue
-                and place.worker is None
-                and place.since is not None
-                and place.since < since
-                and place.evidence is None
-            ):
+            waits = place.worker is None and place.evidence is None
+            if not waits or place.queue != claimed.queue or place.since is None:
+                continue
+            if place.number < claimed.number if place.sender == claimed.sender else place.since < since - ORDER_KNOWN:
                 place.evidence = self._clock
 
     def _bury(self, name: str, *, died: bool) -> None:
@@ -300,8 +326,17 @@ class Leases:
         running = worker.beat.running if worker and died else None
         if running and self._with(running, name):
             self.deaths[running[:2]] = self.deaths.get(running[:2], 0) + 1
+            self._blamed[name] = running[:2]
+            if len(self._blamed) > _MOST_BLAMED:
+                del self._blamed[next(iter(self._blamed))]
         for place in [place for place in self._batches.values() if place.worker == name]:
             self._lose_all(place, "its worker died" if died else "its worker left")
+
+    def _absolve(self, worker: str) -> None:
+        """It was silent and not dead (frozen, cut off): that is no task's fault."""
+        key = self._blamed.pop(worker, None)
+        if key is not None and (deaths := self.deaths.pop(key, 0)) > 1:
+            self.deaths[key] = deaths - 1
 
     def _lose_all(self, place: _Batch, reason: str) -> None:
         for key in list(place.keys):
@@ -329,6 +364,7 @@ class Leases:
                 self.controls -= 1
             else:
                 self.tasks[key[0]] -= 1
+            self.uncapped.discard(key)
             lease.batch.keys.discard(key)
             self._drop_if_empty(lease.batch)
 

@@ -168,6 +168,7 @@ class Scheduler:
         """All that needs the database, in the order that frees slots before it fills them."""
         self._refresh_projects(now)
         self._control.load(now)
+        self._dispatcher.cap_adopted(self.projects)
         self._commit_all(now)
         self._look_at_projects()
         self._control.tick(self._batch, now)
@@ -178,6 +179,7 @@ class Scheduler:
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
             self._watch(now)
+            self.leases.adopting = False
         self._deletion.step(now)
         self.dead_letters.look(now)
 

@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,20 @@ class Watched:
             raise DatabaseError("gone fishing", AWAY)
 
 
+class Hanging:
+    """A queue on a server that is frozen now and then."""
+
+    def __init__(self, queue: MessageQueue, runs: threading.Event) -> None:
+        self._queue, self._runs = queue, runs
+
+    def get(self, limit: int, timeout: float) -> Any:
+        self._runs.wait(20)
+        return self._queue.get(limit, timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
 class Suite:
     """Schedulers in threads, and one worker that does the work of all others."""
 
@@ -90,11 +105,15 @@ class Suite:
         self.daemons: list[tuple[SchedulerDaemon, threading.Thread, threading.Event]] = []
         self.queues: dict[str, MessageQueue] = {}
         self.given: list[Dispatch] = []
+        #: while it is cleared, status_queue neither answers nor fails
+        self.hanging: threading.Event | None = None
         self.stopping = threading.Event()
         self.worker = threading.Thread(target=self.work, daemon=True)
         self.answers: dict[str, Callable[[Dispatch], Report]] = {}
 
     def queue(self, name: QueueName, late_ack: bool = False) -> MessageQueue:
+        if name == QueueName.STATUS and self.hanging is not None:
+            return Hanging(connect(f"memory://{self.space}", name), self.hanging)
         return connect(f"memory://{self.space}", name, late_ack=late_ack)
 
     def start(self, **options: Any) -> int:
@@ -260,6 +279,29 @@ def test_a_daemon_survives_its_own_errors(suite: Suite, monkeypatch: pytest.Monk
     suite.worker.start()
     suite.project()
     wait_for(suite.finished)
+
+
+def test_a_broker_that_hangs_is_nobodys_death(suite: Suite) -> None:
+    """No connection breaks, but nobody can be heard: the time does not count."""
+    suite.hanging = threading.Event()
+    suite.hanging.set()
+    suite.start()
+    wait_for(lambda: suite.daemons[0][0].inbox)
+    inbox = suite.daemons[0][0].inbox
+    assert inbox is not None
+
+    def clock() -> float:
+        answer: Future[float] = Future()
+        inbox.command(lambda scheduler: answer.set_result(scheduler.leases.clock))
+        return answer.result(10)
+
+    wait_for(lambda: clock() > 0.2)
+    before = clock()
+    suite.hanging.clear()
+    time.sleep(3.0)
+    assert clock() - before < 2.2
+    suite.hanging.set()
+    wait_for(lambda: clock() - before > 2.2)
 
 
 def test_a_database_that_is_away_takes_no_lead(suite: Suite) -> None:

@@ -1,0 +1,73 @@
+"""Random histories of the cluster against an oracle: no run applied twice, none forgotten, none poisoned by an outage."""
+
+from collections import Counter
+
+import pytest
+from lease_histories import BOUND, STEP, Violation, World, replay
+
+from pyspider_lite.scheduler.leases import Leases
+
+FEW, ALL = 500, 100_000
+
+
+def play(seeds: range) -> None:
+    """All of them; fails with the first violations."""
+    losses: Counter[str] = Counter()
+    violations = []
+    longest = 0.0
+    for seed in seeds:
+        try:
+            world = replay(seed)
+        except Violation as violation:
+            violations.append(str(violation))
+            continue
+        losses += world.oracle.losses
+        longest = max(longest, world.oracle.longest)
+    assert not violations, f"{len(violations)} of {len(seeds)}:\n" + "\n".join(violations[:5])
+    reasons = ("its worker died", "its batch vanished from the queue", "past its time limit", "released")
+    assert all(losses[reason] > len(seeds) / 100 for reason in reasons), losses
+    assert 5.0 < longest <= BOUND
+
+
+def test_some_histories() -> None:
+    play(range(FEW))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(10))
+def test_all_histories(part: int) -> None:
+    play(range(part * ALL // 10, (part + 1) * ALL // 10))
+
+
+def test_without_faults_nothing_is_lost() -> None:
+    for seed in range(20):
+        world = World(seed)
+        world.play(seconds=0.0)
+        assert world.oracle.losses.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        ("_bury", "not over|to nobody"),
+        ("fresh_term", "taken for dead"),
+        ("_later_one_claimed", "to nobody"),
+        ("seen_empty", "not over|to nobody"),
+        ("_check_caps", "not over"),
+    ],
+)
+def test_the_oracle_notices(monkeypatch: pytest.MonkeyPatch, method: str, what: str) -> None:
+    """What a lease keeping without one of its rules does wrong."""
+    monkeypatch.setattr(Leases, method, lambda *args, **kwargs: None)
+    with pytest.raises(Violation, match=what):
+        for seed in range(FEW):
+            replay(seed)
+
+
+def test_the_oracle_notices_a_run_that_is_applied_twice() -> None:
+    world = World(1)
+    world.oracle.applied(("p", "t1", 0))
+    with pytest.raises(Violation, match="twice"):
+        world.oracle.applied(("p", "t1", 0))
+    assert world.now % STEP == 0
