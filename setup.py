@@ -13,6 +13,7 @@ POSTGRESQL = ["psycopg[binary]>=3.2"]
 ZOOKEEPER = ["kazoo>=2.10"]
 DEV = [
     *POSTGRESQL,
+    *ZOOKEEPER,
     "build>=1.2",
     "hypothesis>=6.100",
     "import-linter>=2.1",

@@ -105,6 +105,7 @@ class Assembly:
         return builders[role]()
 
     def _scheduler(self) -> Part:
+        from pyspider_lite.scheduler import election
         from pyspider_lite.scheduler.daemon import SchedulerDaemon
         from pyspider_lite.scheduler.remote import Remote
         from pyspider_lite.scheduler.scheduler import Options, Scheduler
@@ -130,6 +131,7 @@ class Assembly:
             scheduler_cls=load_class(section.scheduler_cls, lambda: Scheduler, "scheduler-cls"),
             info=info,
             orders=self._orders(info),
+            coordination=election.parse(self._options.coordination) if self._options.coordination else None,
         )
         remote = Remote(daemon, functools.partial(connect_taskdb, self._options))
         return Part(daemon, rpc_functions=remote.functions(), worker=info.worker, describe=daemon.describe)

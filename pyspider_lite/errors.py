@@ -49,6 +49,10 @@ class MessageTooLarge(QueueError):
     """The message is larger than a message queue may carry."""
 
 
+class CoordinationError(PyspiderLiteError):
+    """ZooKeeper does not answer."""
+
+
 class DatabaseError(PyspiderLiteError):
     """The database cannot be reached."""
 

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 
-from pyspider_lite.errors import DatabaseError, QueueError
+from pyspider_lite.errors import CoordinationError, DatabaseError, QueueError
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Waiter:
             if not _open[where].is_news(reason):
                 return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-        trace = None if isinstance(error, QueueError | DatabaseError) else error
+        trace = None if isinstance(error, QueueError | DatabaseError | CoordinationError) else error
         logger.warning("waiting for %s since %s: %s", where, stamp, reason, exc_info=trace)
 
     def back(self) -> None:

@@ -137,6 +137,12 @@ class Settings(Struct, kw_only=True):
     scheduler_rpc: Annotated[
         str, option("URL of the scheduler's XML-RPC; not set: asked of the taskdb, which knows who leads.")
     ] = ""
+    coordination: Annotated[
+        str,
+        option(
+            "Who decides which scheduler leads: zookeeper://HOST[:PORT][,HOST...][/PATH]; not set: the taskdb alone.",
+        ),
+    ] = ""
     scheduler: Scheduler = field(default_factory=Scheduler)
     fetcher: Fetcher = field(default_factory=Fetcher)
     processor: Processor = field(default_factory=Processor)

@@ -13,7 +13,7 @@ from pyspider_lite.cli import local_checks, options
 from pyspider_lite.cli.at_once import at_once
 from pyspider_lite.cli.cluster_view import View, state
 from pyspider_lite.cli.local_checks import Finding
-from pyspider_lite.errors import ConfigError
+from pyspider_lite.errors import ConfigError, CoordinationError
 from pyspider_lite.log import mask_url
 from pyspider_lite.message_queue.broker_url import PERCENT_HINT
 from pyspider_lite.settings import Settings
@@ -84,6 +84,7 @@ def _ask_all(chosen: Settings) -> list[Finding]:
         **{kind: partial(_database, chosen, kind) for kind in ("taskdb", "projectdb", "resultdb")},
         "message-queue": partial(_broker, chosen),
         "cluster": partial(_cluster, chosen),
+        "coordination": partial(_coordination, chosen),
         "network": partial(local_checks.network, chosen),
         "files": partial(local_checks.files, chosen),
         "classes": partial(local_checks.classes, chosen),
@@ -155,6 +156,18 @@ def _broker(chosen: Settings) -> Finding:
     if not chosen.message_queue and not os.path.exists(settings.queue_socket(chosen.data_path)):
         return Finding("message-queue", ["not set: `all` has it built in, for one machine; `all` does not run here"])
     return Finding("message-queue", describe(chosen.queue_url, chosen.queue_prefix))
+
+
+def _coordination(chosen: Settings) -> Finding:
+    from pyspider_lite.scheduler import election
+
+    if not chosen.coordination:
+        return Finding("coordination")
+    try:
+        address = election.parse(chosen.coordination)
+        return Finding("coordination", [address.shown, election.describe(address)])
+    except (ConfigError, CoordinationError) as error:
+        return Finding("coordination", problems=[str(error).removeprefix("coordination: ")])
 
 
 def _cluster(chosen: Settings) -> Finding:

@@ -209,8 +209,9 @@ class TaskDB(Protocol):
         """The leader row as it stands (perhaps expired)."""
         ...
 
-    def lead(self, holder: str, term: float, rpc: str) -> int | None:
-        """Become leader for ``term`` seconds if nobody leads (or ``holder`` itself does): the new, higher epoch; else None."""
+    def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
+        """Become leader for ``term`` seconds if nobody leads (or ``holder`` itself does): the new, higher epoch; else None. Who was
+        ``elected`` elsewhere becomes leader in any case."""
         ...
 
     def renew(self, epoch: int, term: float) -> bool:

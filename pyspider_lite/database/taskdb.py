@@ -209,11 +209,11 @@ class SqlTaskDB:
             epoch, holder, until, rpc = self._database.fetch(conn, sa.select(*columns))[0]
         return Leader(epoch=epoch, holder=holder, until=until, rpc=rpc) if epoch else None
 
-    def lead(self, holder: str, term: float, rpc: str) -> int | None:
+    def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
         with self._database.write() as conn:
             leader = self._database.fetch(conn, self._lock_leader)[0]
             now = self._database.fetch(conn, self._clock)[0][0]
-            if leader.until > now and leader.holder != holder:
+            if leader.until > now and leader.holder != holder and not elected:
                 return None
             epoch: int = leader.epoch + 1
             conn.execute(sa.update(LEADER).values(epoch=epoch, holder=holder, until=now + term, rpc=rpc))

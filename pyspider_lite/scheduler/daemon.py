@@ -19,6 +19,7 @@ from pyspider_lite.models import Beat, NewTaskBatch, OrderKind, QueueName, Role,
 from pyspider_lite.orders import OrderWatch
 from pyspider_lite.readings import Reading
 from pyspider_lite.scheduler import numbers
+from pyspider_lite.scheduler.election import Address
 from pyspider_lite.scheduler.inbox import Depths, Heard, Inbox
 from pyspider_lite.scheduler.leader import Leadership
 from pyspider_lite.scheduler.presence import Presence
@@ -124,6 +125,7 @@ class SchedulerDaemon:
         scheduler_cls: type[Scheduler] = Scheduler,
         info: WorkerInfo | None = None,
         orders: ConnectOne | None = None,
+        coordination: Address | None = None,
     ) -> None:
         self._taskdb = taskdb
         self._projectdb = projectdb
@@ -136,6 +138,7 @@ class SchedulerDaemon:
         self._scheduler_cls = scheduler_cls
         self.info = info or WorkerInfo.make(Role.SCHEDULER, 0)
         self._orders = orders
+        self._coordination = coordination
         self._roster: Roster | None = None
         self._load = 0
         self._stopping = False
@@ -197,7 +200,7 @@ class SchedulerDaemon:
     def _stand_by(self) -> None:
         lost = threading.Event()
         holder = f"{self.info.worker}:{token_hex(4)}"
-        leadership = self._leadership = Leadership(self._taskdb.copy(), holder, self._rpc, lost.set)
+        leadership = self._leadership = Leadership(self._taskdb.copy(), holder, self._rpc, lost.set, self._coordination)
         leadership.start()
         said = False
         try:

@@ -10,22 +10,32 @@ from pyspider_lite.consumer import Backoff
 from pyspider_lite.database.base import Leader, TaskDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.outages import Waiter
+from pyspider_lite.scheduler.election import Address, Election
 
 logger = logging.getLogger("scheduler")
 
-#: seconds: how long a leader leads without renewing, and how often it renews
-TERM, RENEW = 6.0, 2.0
+#: seconds: how long a leader leads without renewing, and how often it renews; with `daemon.ADOPT_FOR` less than the 8 s in which work
+#: goes on after a kill
+TERM, RENEW = 5.0, 1.5
 #: seconds between two tries of a stand-by
-_TRY = 1.0
+_TRY = 0.5
 
 
 class Leadership(threading.Thread):
     """Tries to lead, and keeps the lead; ``lost`` is called once when it is gone.
 
-    A database that is away takes no lead from anybody: whoever led goes on when it is back, unless another was faster.
+    A database that is away takes no lead from anybody: whoever led goes on when it is back, unless another was faster. With an
+    ``address`` of ZooKeeper an election decides who may try, and not whether the term of another is over.
     """
 
-    def __init__(self, taskdb: TaskDB, holder: str, rpc: Callable[[], str], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        taskdb: TaskDB,
+        holder: str,
+        rpc: Callable[[], str],
+        lost: Callable[[], None],
+        address: Address | None = None,
+    ) -> None:
         super().__init__(name="leadership", daemon=True)
         self._taskdb = taskdb
         self._holder = holder
@@ -33,6 +43,8 @@ class Leadership(threading.Thread):
         self._lost = lost
         self._leads = threading.Event()
         self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._election = Election(address, holder, self._wake.set) if address is not None else None
         self._until = 0.0
         self._waiter = Waiter()
         self.epoch: int | None = None
@@ -51,6 +63,7 @@ class Leadership(threading.Thread):
     def stop(self) -> None:
         """Give the lead back, so that a stand-by takes over at once."""
         self._stopping.set()
+        self._wake.set()
         if self.is_alive():
             self.join(5.0 if self._waiter.since is None else 0.5)
 
@@ -66,17 +79,24 @@ class Leadership(threading.Thread):
             self._waiter.back()
             backoff.reset()
             if not ours:
-                logger.warning("epoch %d: another scheduler leads now", self.epoch)
+                if self.epoch is not None:
+                    logger.warning("epoch %d: another scheduler leads now, or may", self.epoch)
                 self._lost()
                 break
-            self._stopping.wait(_TRY if self.epoch is None else RENEW)
+            self._wake.wait(_TRY if self.epoch is None else RENEW)
+            self._wake.clear()
         self._resign()
 
     def _round(self, began: float) -> bool:
         """One try to lead, or to renew; False if the lead is another's."""
+        if self._election is not None and self._election.lost:
+            return False
         if self.epoch is None:
             self._until = began + TERM
-            self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc())
+            if self._election is None:
+                self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc())
+            elif self._election.won():
+                self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc(), elected=True)
             self.leader = self._taskdb.leader() if self.epoch is None else None
             if self.epoch is not None:
                 self._leads.set()
@@ -94,3 +114,6 @@ class Leadership(threading.Thread):
             logger.debug("could not resign: %s", error)
         self._waiter.stop()
         self._taskdb.close()
+        if self._election is not None:
+            # after the row: who is elected now finds it free
+            self._election.close()
