@@ -105,6 +105,17 @@ def test_who_it_is() -> None:
     assert len(ids) == 101
 
 
+def test_who_takes_again_what_it_gave_back_holds_it(worker: Heartbeat, scheduler: Scheduler) -> None:
+    """It can be off the queue again before the one who put it there comes to say so."""
+    worker.take("fetcher2processor", "b1", [run(1), run(2)])
+    worker.take("fetcher2processor", "b2", [run(1)])
+    worker.hand_over("fetcher2processor", "b2", [run(1)])
+    assert worker.holds(run(1)) and worker.load == 2
+    seen = len(scheduler.beats())
+    until(lambda: len(scheduler.beats()) > seen + 1)
+    assert scheduler.beats()[-1].holds == {"b1": [run(2)], "b2": [run(1)]}
+
+
 def test_everything_arrives_in_order_and_says_who(worker: Heartbeat, scheduler: Scheduler) -> None:
     worker.take("scheduler2fetcher", "b1", [run(1), run(2), run(3), run(4)])
     worker.hand_over("fetcher2processor", "b2", [run(1), run(2)])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import processes, servers
@@ -51,7 +51,7 @@ class Suite:
         self.roots: list[subprocess.Popen[bytes]] = []
         self._resultdb: ResultDB | None = None
 
-    def __enter__(self) -> "Suite":
+    def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self._config = self._write_config()

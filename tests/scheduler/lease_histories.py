@@ -50,8 +50,9 @@ class Worker:
         self.holds: dict[str, list[RunKey]] = {}
         self.unsent: deque[Any] = deque()
         self.running: RunKey | None = None
-        #: what its last beat named
+        #: what its last beat named; if it is silent: all that its last beats may have named
         self.announced: RunKey | None = None
+        self.named: set[RunKey | None] = set()
         self.next_beat = 0.0
         self.frozen_at: float | None = None
         self.frozen_until = self.cut_until = 0.0
@@ -72,9 +73,11 @@ class Worker:
 
     def freeze(self, seconds: float) -> None:
         self.frozen_at, self.frozen_until, self.silent = self.world.now, self.world.now + seconds, True
+        self.named.add(self.announced)
 
     def cut(self, seconds: float) -> None:
         self.cut_until, self.silent = self.world.now + seconds, True
+        self.named.add(self.announced)
 
     def step(self) -> None:
         self.just_taken = None
@@ -339,6 +342,7 @@ class Oracle:
         for worker in self.world.workers:
             if worker.name == beat.worker and not worker.frozen and self.world.now >= worker.cut_until:
                 worker.silent = False
+                worker.named.clear()
 
     def buried(self, names: set[str]) -> None:
         for worker in self.world.workers:
@@ -351,7 +355,7 @@ class Oracle:
             run in runs for waiting in self.world.queues.values() for _, runs in waiting
         ):
             self.losses["still there"] += 1
-        silent = sum(worker.silent and worker.announced == run for worker in self.world.workers)
+        silent = sum(worker.silent and run in worker.named for worker in self.world.workers)
         if deaths > self.kills[run[1]] + silent:
             self.fail(
                 f"{deaths} deaths are counted against {run}, but {self.kills[run[1]]} workers were killed over it"
@@ -568,8 +572,9 @@ class World:
 
     def _broker_hangs(self) -> None:
         """No connection breaks, but nothing goes through: a frozen server, dropped packets."""
-        self.deaf_until = max(self.deaf_until, self.now + self.random.uniform(0.5, 12))
-        if self.random.random() < 0.5:
+        seconds = self.random.uniform(0.5, 12)
+        self.deaf_until = max(self.deaf_until, self.now + seconds)
+        if seconds > 5.0 and self.random.random() < 0.5:
             # for the workers, too, who may find new connections later
             for worker in self.workers:
                 worker.cut_until = max(worker.cut_until, self.deaf_until + self.random.uniform(0, RECONNECT))

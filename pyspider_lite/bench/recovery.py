@@ -1,0 +1,180 @@
+"""How soon work goes on after a kill: ``python -m pyspider_lite.bench.recovery`` measures it with real daemons and prints a table.
+
+On each stack run two fetchers, four processors, three result workers and two schedulers, with pages that are slow in one of the three
+hands each. In each round one worker of every role gets SIGKILL while work is in its hand; what it had begun and never ended has to
+begin elsewhere. Then it is the leading scheduler's turn: SIGKILL, SIGTERM, SIGSTOP for longer than its term.
+"""
+
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+
+from pyspider_lite.bench.recovery_suite import STACKS, Daemons
+from pyspider_lite.bench.recovery_work import SLOW, Log, Site
+from pyspider_lite.models import Role
+
+#: seconds that a recovery may take before the measurement fails
+_LIMIT = 30.0
+#: seconds of quiet after a round
+_SETTLE = 3.0
+#: seconds that a leader stands still: longer than its term and than its ZooKeeper session
+_FREEZE = 12.0
+_WORKERS = {"fetch": Role.FETCHER, "process": Role.PROCESSOR, "result": Role.RESULT_WORKER}
+#: row of the table -> seconds, one a round
+Figures = dict[str, list[float]]
+
+
+@click.command()
+@click.option("--times", default=10, show_default=True, help="How often each is killed.")
+@click.option("--stack", "stacks", multiple=True, type=click.Choice(sorted(STACKS)), help="Not set: all.")
+@click.option(
+    "--coordinator", "coordinators", multiple=True, type=click.Choice(["taskdb", "zookeeper"]), help="Not set: both."
+)
+@click.option("--json", "json_file", type=click.Path(), help="Write all figures to this file.")
+@click.option("--keep", type=click.Path(), help="Folder to work in; it is kept.")
+def main(
+    times: int, stacks: tuple[str, ...], coordinators: tuple[str, ...], json_file: str | None, keep: str | None
+) -> None:
+    """Kill daemons that have work in hand and print how soon it goes on, as a table in Markdown."""
+    rows: list[tuple[str, str, Figures]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for stack in stacks or sorted(STACKS):
+            for coordinator in coordinators or ("taskdb", "zookeeper"):
+                folder = Path(keep or temporary) / f"{stack}-{coordinator}"
+                folder.mkdir(parents=True)
+                # workers do not know who coordinates the schedulers
+                figures = measure(
+                    folder, stack, coordinator, times, workers=coordinator == "taskdb" or len(coordinators) == 1
+                )
+                rows.append((stack, coordinator, figures))
+    if json_file:
+        Path(json_file).write_text(json.dumps(rows, indent=1))
+    print("\n".join(table(rows)))
+
+
+def table(rows: list[tuple[str, str, Figures]]) -> list[str]:
+    """In Markdown: median and worst."""
+    lines = ["| what happens | stack | who decides who leads | median | worst | rounds |", "|---|---|---|---|---|---|"]
+    for what in dict.fromkeys(what for _, _, figures in rows for what in figures):
+        for stack, coordinator, figures in rows:
+            if seconds := figures.get(what):
+                middle, worst = statistics.median(seconds), max(seconds)
+                who = coordinator if "scheduler" in what else ""
+                lines.append(f"| {what} | {stack} | {who} | {middle:.1f} s | {worst:.1f} s | {len(seconds)} |")
+    return lines
+
+
+def measure(folder: Path, stack: str, coordinator: str, times: int, *, workers: bool) -> Figures:
+    """The figures of one stack; raises RuntimeError when something does not recover at all."""
+    log = Log(folder / "events")
+    with Site(log) as site, Daemons(folder, STACKS[stack], coordinator == "zookeeper") as daemons:
+        bench = _Bench(daemons, log)
+        daemons.start_work(site)
+        bench.wait(lambda: all(log.latest(kind) for kind in (*_WORKERS, "tick")), 90, "work did not begin")
+        figures = bench.workers(times) if workers else {}
+        figures |= bench.schedulers(times)
+        return figures
+
+
+class _Bench:
+    def __init__(self, daemons: Daemons, log: Log) -> None:
+        self._daemons = daemons
+        self._log = log
+        self._random = random.Random(1)
+
+    def wait(self, condition: Callable[[], object], seconds: float, what: str) -> None:
+        """Until it holds."""
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise RuntimeError(f"{what} within {seconds:g} s; see {self._daemons.folder}/log.txt")
+            time.sleep(0.02)
+
+    # --- workers --------------------------------------------------------------------------------------------------------
+
+    def workers(self, times: int) -> Figures:
+        """Rounds until each role was killed so often with work in hand; a round in which it had none does not count."""
+        names = {kind: f"{role} killed: its tasks run elsewhere" for kind, role in _WORKERS.items()}
+        figures: Figures = {name: [] for name in names.values()}
+        for _ in range(4 * times):
+            for kind, seconds in self._kill_workers().items():
+                figures[names[kind]].append(seconds)
+            if all(len(seconds) >= times for seconds in figures.values()):
+                break
+        return {name: seconds[:times] for name, seconds in figures.items()}
+
+    def _kill_workers(self) -> dict[str, float]:
+        """One of each role, while it has begun something; seconds until that has begun again."""
+        killed: dict[str, float] = {}
+        for kind, role in _WORKERS.items():
+            self.wait(partial(self._log.open, kind), _LIMIT, f"nothing of {kind} was in hand")
+            os.kill(self._random.choice(self._daemons.pids_of(role)), signal.SIGKILL)
+            killed[kind] = time.monotonic()
+        self._daemons.restart_missing()
+        # what was in hand of others has ended by now
+        time.sleep(max(SLOW.values()) + 1.0)
+        seconds = {}
+        for kind, at in killed.items():
+            broken = self._log.broken(kind, at)
+            for key in broken:
+                self.wait(partial(self._log.began_after, kind, key, at), _LIMIT, f"{key} did not begin again")
+            if broken:
+                seconds[kind] = max(self._log.began_after(kind, key, at) for key in broken) - at
+        _say(f"workers: {seconds}")
+        time.sleep(_SETTLE)
+        return seconds
+
+    # --- schedulers -----------------------------------------------------------------------------------------------------
+
+    def schedulers(self, times: int) -> Figures:
+        """The leader is killed, stopped and frozen in turn."""
+        harms = {"killed": signal.SIGKILL, "stopped by SIGTERM": signal.SIGTERM, "frozen": signal.SIGSTOP}
+        figures: Figures = {}
+        for _ in range(times):
+            for harm, number in harms.items():
+                leads, works = self._harm_leader(number)
+                figures.setdefault(f"leading scheduler {harm}: another leads", []).append(leads)
+                figures.setdefault(f"leading scheduler {harm}: work is given out again", []).append(works)
+        return figures
+
+    def _harm_leader(self, number: int) -> tuple[float, float]:
+        daemons = self._daemons
+        self.wait(lambda: len(daemons.pids_of(Role.SCHEDULER)) > 1 and daemons.leader(), _LIMIT, "no stand-by")
+        time.sleep(_SETTLE)
+        epoch, victim = daemons.leader() or (0, 0)
+        at = time.monotonic()
+        os.kill(victim, number)
+        self.wait(lambda: (daemons.leader() or (0, 0))[0] > epoch, _LIMIT, "nobody leads")
+        leads = time.monotonic() - at
+        # what the old one gave out last is with the fetchers at once: pages of this kind are quick
+        quiet = at + 1.0
+        self.wait(lambda: self._log.latest("tick") > max(quiet, at + leads), _LIMIT, "no work was given out")
+        works = self._log.first("tick", max(quiet, at + leads)) - at
+        if number == signal.SIGSTOP:
+            time.sleep(max(0.0, at + _FREEZE - time.monotonic()))
+            os.kill(victim, signal.SIGCONT)
+            time.sleep(_SETTLE)
+            new = daemons.leader()
+            if new is None or new[0] != epoch + 1:
+                raise RuntimeError(f"a scheduler that was frozen took the lead back: epoch {epoch}, now {new}")
+        daemons.restart_missing()
+        _say(f"scheduler {signal.Signals(number).name}: leads {leads:.1f}, works {works:.1f}")
+        return leads, works
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The daemons that `recovery` kills and starts again."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspider_lite import assembly, configuration, settings
+from pyspider_lite.bench import processes
+from pyspider_lite.bench.recovery_work import COUNTS, NOTES, RATES, SCRIPT, SLOW, Site
+from pyspider_lite.bench.servers_zookeeper import ZooKeeper
+from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan, Suite
+from pyspider_lite.database.base import TaskDB
+from pyspider_lite.errors import DatabaseError
+from pyspider_lite.models import Role
+
+STACKS = {"builtin + sqlite": ALL, **{plan.name.replace("+", " + "): plan for plan in CLUSTERS}}
+_NUMBERS = {Role.SCHEDULER: 2, Role.FETCHER: 2, Role.PROCESSOR: 4, Role.RESULT_WORKER: 3}
+
+
+class Daemons(Suite):
+    """A stack with several processes of each role. Where `all` serves the queues its own workers and scheduler are there, too."""
+
+    def __init__(self, folder: Path, plan: Plan, zookeeper: bool) -> None:
+        super().__init__(folder, plan, processors=_NUMBERS[Role.PROCESSOR], verbose=False)
+        self._zookeeper = zookeeper
+        self._taskdb: TaskDB | None = None
+
+    def start_work(self, site: Site) -> None:
+        """Store a project for each kind of work and start them."""
+        if self._plan is ALL:
+            # where `all` does not serve the queues yet a daemon does not start
+            while not os.path.exists(settings.queue_socket(str(self.folder / "data"))):
+                time.sleep(0.1)
+            self.roots.append(self._popen(Role.SCHEDULER))
+        for kind, rate in RATES.items():
+            file = self.folder / f"{kind}.py"
+            values = {
+                "url": site.url,
+                "kind": kind,
+                "count": COUNTS[kind],
+                "rate": rate,
+                "seconds": SLOW.get(kind, 0.0),
+            }
+            file.write_text(SCRIPT.format(**values))
+            self.command("project", "push", str(file), "--name", f"work_{kind}", "--rate", "unlimited")
+            self.command("project", "run", f"work_{kind}")
+
+    def pids_of(self, role: Role) -> list[int]:
+        """Processes of a role that run."""
+        return [pid for pid in self.pids() if processes.role(pid) == role]
+
+    def leader(self) -> tuple[int, int] | None:
+        """Epoch and process of who leads now."""
+        if self._taskdb is None:
+            options = configuration.load(str(self._config), {}, {}).settings
+            self._taskdb = self._stack.enter_context(contextlib.closing(assembly.connect_taskdb(options)))
+        try:
+            row, now = self._taskdb.leader(), self._taskdb.time()
+        except DatabaseError:
+            return None
+        return (row.epoch, int(row.holder.split(":")[1])) if row is not None and row.until > now else None
+
+    def restart_missing(self) -> None:
+        """Start again what was killed; the children of `all` are its own business."""
+        for root in [root for root in self.roots if root.poll() is not None]:
+            self.roots.remove(root)
+            self.roots.append(self._popen(str(root.args[-1])))  # type: ignore[index]
+
+    def _roles(self) -> list[str]:
+        if self._plan is ALL:
+            return ["all"]
+        return [str(role) for role, number in _NUMBERS.items() for _ in range(number)]
+
+    def _write_config(self) -> Path:
+        path = super()._write_config()
+        config: dict[str, Any] = json.loads(path.read_text())
+        config["result_worker"] = {"result-cls": "recovery_notes.SlowResultWorker"}
+        config["fetcher"]["poolsize"] = 20
+        if self._plan is ALL:
+            config["all"] = {
+                "fetcher-num": _NUMBERS[Role.FETCHER],
+                "processor-num": _NUMBERS[Role.PROCESSOR],
+                "result-worker-num": _NUMBERS[Role.RESULT_WORKER],
+            }
+        if self._zookeeper:
+            server = ZooKeeper()
+            self.servers.append(self._stack.enter_context(server))
+            config["coordination"] = server.url
+        path.write_text(json.dumps(config))
+        notes = NOTES.format(path=str(self.folder / "events"), seconds=SLOW["result"])
+        (self.folder / "recovery_notes.py").write_text(notes)
+        return path
+
+    def _popen(self, *words: str) -> "subprocess.Popen[bytes]":
+        # the notes are imported from there
+        return subprocess.Popen(
+            self._words(*words),
+            stdout=self._log,
+            stderr=self._log,
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder)},
+        )

@@ -1,0 +1,175 @@
+"""What the daemons of `recovery` work on: a site, three kinds of slow work, and one file in which everybody notes what begins and ends."""
+
+import asyncio
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+#: seconds that each kind of work takes
+SLOW = {"fetch": 2.0, "process": 2.0, "result": 1.5}
+#: tasks a second that come due of each project, and how many there are; none waits for its project's pace
+RATES = {"fetch": 3.0, "process": 0.8, "result": 0.7, "tick": 10.0}
+COUNTS = {"fetch": 3_000, "process": 1_500, "result": 1_500, "tick": 10_000}
+
+SCRIPT = """import time
+from pyspider_lite import BaseHandler
+from recovery_notes import note
+
+class Handler(BaseHandler):
+    retry_delay = {{"": 1}}
+
+    def on_start(self):
+        begin = time.time()
+        for number in range({count}):
+            self.crawl("{url}/{kind}/%d" % number, callback=self.page, exetime=begin + number / {rate})
+
+    def page(self, response):
+        if "{kind}" == "process":
+            note("began", "process", response.url)
+            time.sleep({seconds})
+            note("ended", "process", response.url)
+        return {{"url": response.url}} if "{kind}" == "result" else None
+"""
+
+#: of the result worker and the scripts: one line at a time, which the kernel appends whole
+NOTES = """import os, time
+from pyspider_lite.result_worker import ResultWorker
+
+def note(what, kind, key):
+    file = os.open({path!r}, os.O_WRONLY | os.O_APPEND)
+    os.write(file, f"{{what}} {{kind}} {{key}} {{time.monotonic()}}\\n".encode())
+    os.close(file)
+
+class SlowResultWorker(ResultWorker):
+    def on_result(self, task, result):
+        note("began", "result", task["url"])
+        time.sleep({seconds})
+        note("ended", "result", task["url"])
+        super().on_result(task, result)
+"""
+
+
+class Log:
+    """What began and ended, by kind and page; ``time`` is monotonic, which all processes of a machine share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._read = path.open()
+        self._began: dict[str, dict[str, list[float]]] = {}
+        self._ended: dict[str, dict[str, float]] = {}
+
+    def note(self, what: str, kind: str, key: str) -> None:
+        """Write it down."""
+        os.write(self._file, f"{what} {kind} {key} {time.monotonic()}\n".encode())
+
+    def open(self, kind: str) -> list[str]:
+        """Pages that began and have not ended."""
+        self._catch_up()
+        now = time.monotonic()
+        return [key for key, times in self._began.get(kind, {}).items() if self._is_open(kind, key, times[-1], now)]
+
+    def broken(self, kind: str, at: float) -> list[str]:
+        """Pages whose try began before ``at`` and never ended."""
+        self._catch_up()
+        found = []
+        for key, times in self._began.get(kind, {}).items():
+            before = [began for began in times if began < at]
+            if before and self._is_open(kind, key, before[-1], at):
+                found.append(key)
+        return found
+
+    def began_after(self, kind: str, key: str, at: float) -> float:
+        """When it began again; 0 if it did not."""
+        self._catch_up()
+        return next((began for began in self._began[kind][key] if began > at), 0.0)
+
+    def latest(self, kind: str) -> float:
+        """When the last page of a kind began; 0 if none did."""
+        self._catch_up()
+        return max((times[-1] for times in self._began.get(kind, {}).values()), default=0.0)
+
+    def first(self, kind: str, at: float) -> float:
+        """When the first page after ``at`` began."""
+        return min(began for times in self._began[kind].values() for began in times if began > at)
+
+    def _is_open(self, kind: str, key: str, began: float, at: float) -> bool:
+        ended = self._ended.get(kind, {}).get(key, 0.0)
+        return at - began < SLOW[kind] + 0.5 and not began <= ended <= began + SLOW[kind] + 0.5
+
+    def _catch_up(self) -> None:
+        while (line := self._read.readline()).endswith("\n"):
+            what, kind, key, at = line.split()
+            if what == "began":
+                self._began.setdefault(kind, {}).setdefault(key, []).append(float(at))
+            else:
+                self._ended.setdefault(kind, {})[key] = float(at)
+
+
+class Site:
+    """Answers /KIND/NUMBER, pages of the kind ``fetch`` slowly; notes requests and answers. Listens from a thread."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="site", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> "Site":
+        self._thread.start()
+        if not self._ready.wait(10):
+            raise OSError("the site could not be started")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        making = self._loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, backlog=1024)
+        server = self._loop.run_until_complete(making)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while b"\r\n\r\n" in self._buffer:
+            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+            match = re.match(rb"GET /(\w+)/(\d+) ", head)
+            if match is None:
+                self._transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                continue
+            kind, key = match[1].decode(), f"{self._site.url}/{match[1].decode()}/{match[2].decode()}"
+            if kind in ("fetch", "tick"):
+                self._site.log.note("began", kind, key)
+            delay = SLOW["fetch"] if kind == "fetch" else 0.0
+            asyncio.get_running_loop().call_later(delay, self._answer, kind, key)
+
+    def _answer(self, kind: str, key: str) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nok")
+        if kind == "fetch":
+            self._site.log.note("ended", kind, key)
