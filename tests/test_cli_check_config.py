@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyspider_lite.bench.servers import PASSWORD, MariaDb, Redis
+from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.cli import check_config, local_checks
 from pyspider_lite.cli.check_config import encoding_hint
 from pyspider_lite.database import connect_taskdb
@@ -53,6 +54,18 @@ def test_nothing_set_is_well_and_nothing_is_made(check: Callable[..., Any]) -> N
         "libcurl/",
     ):
         assert line in outcome.out
+
+
+def test_coordination(check: Callable[..., Any]) -> None:
+    assert "coordination" not in check().out
+    bad = check(coordination="zookeeper://")
+    assert problems(bad) == ["coordination: expected zookeeper://HOST[:PORT][,HOST[:PORT]...][/PATH]"]
+    with ZooKeeper() as zookeeper:
+        outcome = check(coordination=zookeeper.url)
+        assert (outcome.code, problems(outcome)) == (0, [])
+        assert f"coordination\n    {zookeeper.url}\n    no scheduler is elected\n" in outcome.out
+    (away,) = problems(check(coordination=zookeeper.url))
+    assert away.startswith(f"coordination: {zookeeper.url}: ")
 
 
 @pytest.mark.parametrize(

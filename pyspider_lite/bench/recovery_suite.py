@@ -5,17 +5,18 @@ import json
 import os
 import subprocess
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pyspider_lite import assembly, configuration, settings
+from pyspider_lite import assembly, bootstrap, configuration, settings
 from pyspider_lite.bench import processes
 from pyspider_lite.bench.recovery_work import COUNTS, NOTES, RATES, SCRIPT, SLOW, Site
 from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan, Suite
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Role
+from pyspider_lite.models import Project, Role
 
 STACKS = {"builtin + sqlite": ALL, **{plan.name.replace("+", " + "): plan for plan in CLUSTERS}}
 _NUMBERS = {Role.SCHEDULER: 2, Role.FETCHER: 2, Role.PROCESSOR: 4, Role.RESULT_WORKER: 3}
@@ -36,18 +37,21 @@ class Daemons(Suite):
             while not os.path.exists(settings.queue_socket(str(self.folder / "data"))):
                 time.sleep(0.1)
             self.roots.append(self._popen(Role.SCHEDULER))
-        for kind, rate in RATES.items():
-            file = self.folder / f"{kind}.py"
-            values = {
-                "url": site.url,
-                "kind": kind,
-                "count": COUNTS[kind],
-                "rate": rate,
-                "seconds": SLOW.get(kind, 0.0),
-            }
-            file.write_text(SCRIPT.format(**values))
-            self.command("project", "push", str(file), "--name", f"work_{kind}", "--rate", "unlimited")
-            self.command("project", "run", f"work_{kind}")
+        with (
+            bootstrap.open_projectdb(self._options, create=True) as projectdb,
+            bootstrap.open_taskdb(self._options, create=True) as taskdb,
+        ):
+            for kind, rate in RATES.items():
+                values = {"kind": kind, "count": COUNTS[kind], "rate": rate, "seconds": SLOW.get(kind, 0.0)}
+                script = SCRIPT.format(url=site.url, **values)
+                projectdb.insert(Project(name=f"work_{kind}", script=script, status="RUNNING", rate=1e6, burst=1e6))
+                project = projectdb.get(f"work_{kind}")
+                assert project is not None
+                bootstrap.enter_on_start(taskdb, project)
+
+    @cached_property
+    def _options(self) -> settings.Settings:
+        return configuration.load(str(self._config), {}, {}).settings
 
     def pids_of(self, role: Role) -> list[int]:
         """Processes of a role that run."""
@@ -56,8 +60,7 @@ class Daemons(Suite):
     def leader(self) -> tuple[int, int] | None:
         """Epoch and process of who leads now."""
         if self._taskdb is None:
-            options = configuration.load(str(self._config), {}, {}).settings
-            self._taskdb = self._stack.enter_context(contextlib.closing(assembly.connect_taskdb(options)))
+            self._taskdb = self._stack.enter_context(contextlib.closing(assembly.connect_taskdb(self._options)))
         try:
             row, now = self._taskdb.leader(), self._taskdb.time()
         except DatabaseError:

@@ -62,6 +62,11 @@ class Log:
         self._began: dict[str, dict[str, list[float]]] = {}
         self._ended: dict[str, dict[str, float]] = {}
 
+    def close(self) -> None:
+        """Read and write no more."""
+        os.close(self._file)
+        self._read.close()
+
     def note(self, what: str, kind: str, key: str) -> None:
         """Write it down."""
         os.write(self._file, f"{what} {kind} {key} {time.monotonic()}\n".encode())

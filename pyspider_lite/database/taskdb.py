@@ -210,6 +210,10 @@ class SqlTaskDB:
         return Leader(epoch=epoch, holder=holder, until=until, rpc=rpc) if epoch else None
 
     def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
+        # without a lock at first: behind a long transaction the leader's renewal must not have to wait for a stand-by
+        seen = None if elected else self.leader()
+        if seen is not None and seen.holder != holder and seen.until > self.time():
+            return None
         with self._database.write() as conn:
             leader = self._database.fetch(conn, self._lock_leader)[0]
             now = self._database.fetch(conn, self._clock)[0][0]

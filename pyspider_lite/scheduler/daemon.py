@@ -37,8 +37,10 @@ _OUT_CAPACITY = 8
 ADOPT_FOR = 2.5
 #: work queues whose length is watched, for batches that vanished from them
 _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, QueueName.RESULTS)
-#: seconds without a message, and without having found status_queue empty, after which nothing can be heard: its server hangs
+#: seconds without a message, and without having found status_queue empty, after which nothing can be heard: its server hangs, or we do
 _DEAF_AFTER = 1.5
+#: seconds of that after which connections have broken
+_BROKEN_AFTER = 4.0
 #: seconds in which `SchedulerDaemon.stop` is noticed
 _STOP_NOTICED = 0.25
 #: seconds between two looks at the database's clock, and between two tries while it does not answer
@@ -107,6 +109,30 @@ class _DepthWatch(threading.Thread):
         for queue in self._queues.values():
             queue.close()
         self._queues.clear()
+
+
+class _Hearing:
+    """Whether workers can be heard."""
+
+    def __init__(self) -> None:
+        self._deaf_since: float | None = None
+        self._away = False
+        #: they can again, after so long that their connections have broken, too
+        self.came_back = False
+
+    def look(self, now: float, status: Consumer[StatusBatch]) -> bool:
+        """To be called each turn; True while they cannot be heard."""
+        away = status.waiting_since is not None
+        deaf = away or now - status.last_seen > _DEAF_AFTER
+        self.came_back = False
+        if deaf:
+            self._away |= away
+            if self._deaf_since is None:
+                self._deaf_since = status.last_seen
+        elif self._deaf_since is not None:
+            self.came_back = self._away or now - self._deaf_since > _BROKEN_AFTER
+            self._deaf_since, self._away = None, False
+        return deaf
 
 
 class SchedulerDaemon:
@@ -326,7 +352,7 @@ class SchedulerDaemon:
         watch: _DepthWatch,
         leadership: Leadership,
     ) -> None:
-        was_deaf = False
+        hearing = _Hearing()
         wake = 0.0
         asked = 0.0
         summed = time.monotonic()
@@ -334,11 +360,10 @@ class SchedulerDaemon:
         while not self._stopping and not lost.is_set() and not self._went_back:
             self.stepped = time.monotonic()
             heard = inbox.collect(max(0.0, min(wake - self._now(), _STOP_NOTICED)))
-            deaf = status.waiting_since is not None or time.monotonic() - status.last_seen > _DEAF_AFTER
-            if was_deaf and not deaf:
+            deaf = hearing.look(time.monotonic(), status)
+            if hearing.came_back:
                 # workers come back some seconds after us
                 scheduler.leases.fresh_term()
-            was_deaf = deaf
             if heard.nothing and self._now() < wake:
                 continue
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now

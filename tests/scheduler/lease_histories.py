@@ -192,7 +192,7 @@ class Leader:
     def step(self) -> None:
         world = self.world
         items = self._receive()
-        self.drained = len(items) < 64 and self.connected
+        self.drained = len(items) < 64 and self.connected and world.now - self.heard_at <= 1.5
         self.leases.advance(world.now + world.clock_error, drained=self.drained and self.database)
         self._publish()
         for item in items:
@@ -218,9 +218,8 @@ class Leader:
             self.connected = False
             return []
         if world.now < world.deaf_until:
-            self.connected = self.connected and world.now - self.heard_at < 1.0
             return []
-        if not self.connected:
+        if not self.connected or world.now - self.heard_at > 4.0:
             self.connected = True
             self.leases.fresh_term()
         self.heard_at = world.now
