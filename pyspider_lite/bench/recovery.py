@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,11 +26,15 @@ from pyspider_lite.models import Role
 
 #: seconds that a recovery may take before the measurement fails
 _LIMIT = 60.0
+#: seconds of work before the first round
+_CATCH_UP = 15.0
 #: seconds of quiet after a round
 _SETTLE = 3.0
 #: seconds that a leader stands still: longer than its term and than its ZooKeeper session
 _FREEZE = 12.0
 _WORKERS = {"fetch": Role.FETCHER, "process": Role.PROCESSOR, "result": Role.RESULT_WORKER}
+#: what is done to a leader
+HARMS = {"killed": signal.SIGKILL, "stopped by SIGTERM": signal.SIGTERM, "frozen": signal.SIGSTOP}
 #: row of the table -> seconds, one a round
 Figures = dict[str, list[float]]
 
@@ -41,10 +45,20 @@ Figures = dict[str, list[float]]
 @click.option(
     "--coordinator", "coordinators", multiple=True, type=click.Choice(["taskdb", "zookeeper"]), help="Not set: both."
 )
+@click.option("--only", type=click.Choice(["workers", "schedulers"]), help="Kill no others.")
+@click.option(
+    "--harm", "harms", multiple=True, type=click.Choice(list(HARMS)), help="What happens to leaders; not set: all."
+)
 @click.option("--json", "json_file", type=click.Path(), help="Write all figures to this file.")
 @click.option("--keep", type=click.Path(), help="Folder to work in; it is kept.")
 def main(
-    times: int, stacks: tuple[str, ...], coordinators: tuple[str, ...], json_file: str | None, keep: str | None
+    times: int,
+    stacks: tuple[str, ...],
+    coordinators: tuple[str, ...],
+    only: str | None,
+    harms: tuple[str, ...],
+    json_file: str | None,
+    keep: str | None,
 ) -> None:
     """Kill daemons that have work in hand and print how soon it goes on, as a table in Markdown."""
     rows: list[tuple[str, str, Figures]] = []
@@ -53,10 +67,10 @@ def main(
             for coordinator in coordinators or ("taskdb", "zookeeper"):
                 folder = Path(keep or temporary) / f"{stack}-{coordinator}"
                 folder.mkdir(parents=True)
-                # workers do not know who coordinates the schedulers
-                figures = measure(
-                    folder, stack, coordinator, times, workers=coordinator == "taskdb" or len(coordinators) == 1
-                )
+                # workers do not know who coordinates the schedulers: with one of the two is enough
+                workers = only != "schedulers" and (coordinator == "taskdb" or len(coordinators) == 1)
+                chosen = () if only == "workers" else harms or tuple(HARMS)
+                figures = measure(folder, stack, coordinator, times, workers=workers, harms=chosen)
                 rows.append((stack, coordinator, figures))
     if json_file:
         Path(json_file).write_text(json.dumps(rows, indent=1))
@@ -75,7 +89,9 @@ def table(rows: list[tuple[str, str, Figures]]) -> list[str]:
     return lines
 
 
-def measure(folder: Path, stack: str, coordinator: str, times: int, *, workers: bool) -> Figures:
+def measure(
+    folder: Path, stack: str, coordinator: str, times: int, *, workers: bool = True, harms: Sequence[str] = tuple(HARMS)
+) -> Figures:
     """The figures of one stack; raises RuntimeError when something does not recover at all."""
     log = Log(folder / "events")
     with (
@@ -85,9 +101,11 @@ def measure(folder: Path, stack: str, coordinator: str, times: int, *, workers: 
     ):
         bench = _Bench(daemons, log)
         daemons.start_work(site)
-        bench.wait(lambda: all(log.latest(kind) for kind in (*_WORKERS, "tick")), 90, "work did not begin")
+        bench.wait(lambda: all(log.latest(kind) for kind in (*_WORKERS, "tick")), 300, "work did not begin")
+        # what came due before there was anybody to do it is done by then
+        time.sleep(_CATCH_UP)
         figures = bench.workers(times) if workers else {}
-        figures |= bench.schedulers(times)
+        figures |= bench.schedulers(times, harms)
         return figures
 
 
@@ -141,13 +159,12 @@ class _Bench:
 
     # --- schedulers -----------------------------------------------------------------------------------------------------
 
-    def schedulers(self, times: int) -> Figures:
+    def schedulers(self, times: int, harms: Sequence[str]) -> Figures:
         """The leader is killed, stopped and frozen in turn."""
-        harms = {"killed": signal.SIGKILL, "stopped by SIGTERM": signal.SIGTERM, "frozen": signal.SIGSTOP}
         figures: Figures = {}
         for _ in range(times):
-            for harm, number in harms.items():
-                leads, works = self._harm_leader(number)
+            for harm in harms:
+                leads, works = self._harm_leader(HARMS[harm])
                 figures.setdefault(f"leading scheduler {harm}: another leads", []).append(leads)
                 figures.setdefault(f"leading scheduler {harm}: work is given out again", []).append(works)
         return figures
