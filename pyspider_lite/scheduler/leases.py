@@ -1,6 +1,6 @@
 """Where every run in flight is, and which of them are lost (design, section 4; docs/architecture.md). Pure.
 
-Time here counts only while the scheduler keeps up with ``status_queue``: `advance` adds at most three seconds a call, and nothing
+Time here counts only while the scheduler keeps up with ``status_queue``: `advance` adds at most a second a call, and nothing
 while behind, so that an outage or a stall of ours is nobody's death.
 """
 
@@ -23,8 +23,8 @@ ORDER_KNOWN = 2.0
 POISON_AFTER = 3
 #: silent workers that are remembered in case they come back
 _MOST_BLAMED = 1_000
-#: a longer gap between two calls of `advance` counts as this much: with the two seconds since a beat still less than a death
-MAX_ADVANCE = 3.0
+#: a longer gap between two calls of `advance` counts as this much
+MAX_ADVANCE = 1.0
 
 #: how far a run has come that was taken off a queue
 _STAGE: dict[str, int] = {
