@@ -215,6 +215,15 @@ def read_pending(text: str | bytes | None) -> NewTask | None:
     return None if text is None else msgspec.convert(from_json(text), NewTask)
 
 
+def _pending(text: str | bytes | None) -> NewTask | None:
+    """The same; what cannot be read is None, so that one broken row does not stop the scheduler."""
+    try:
+        return read_pending(text)
+    except ValueError:
+        logger.warning("what a task is to become after its run cannot be read, and is left out")
+        return None
+
+
 def state(row: Sequence[Any]) -> TaskState:
     """A row of `TaskStatements.states`."""
     taskid, status, schedule, lastcrawltime, due, priority, run, seq, pending, unconditional = row
@@ -227,7 +236,7 @@ def state(row: Sequence[Any]) -> TaskState:
         priority=priority,
         run=run,
         seq=seq,
-        pending=read_pending(pending),
+        pending=_pending(pending),
         unconditional=bool(unconditional),
     )
 
@@ -251,6 +260,6 @@ def task(row: Sequence[Any]) -> Task:
         due=due,
         priority=priority,
         run=run,
-        pending=read_pending(pending),
+        pending=_pending(pending),
         unconditional=bool(unconditional),
     )

@@ -1,7 +1,9 @@
 """The taskdb in SQL (`TaskDB` of the contract): tasks in a table a project, and beside them what the scheduler must not lose."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -20,7 +22,11 @@ from pyspider_lite.database.worker_table import WORKERS, WorkerTable
 from pyspider_lite.errors import LostLeadership
 from pyspider_lite.models import Control, ControlKind, DeadLetter, DueKey, LetterCount, ProjectState, Task, WorkerRow
 
+logger = logging.getLogger(__name__)
+
 _NEVER = 2**62
+#: rows that cannot be read and are told in the log
+_MOST_UNREADABLE = 1000
 
 
 def _prepare(conn: sa.Connection) -> None:
@@ -43,6 +49,7 @@ class SqlTaskDB:
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
         self._workers = WorkerTable(self._database)
         self._letters = LetterTable(self._database)
+        self._unreadable: set[str] = set()
         self._clock = sa.select(clock(self._dialect))
         self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
 
@@ -138,7 +145,19 @@ class SqlTaskDB:
     def controls(self, after: int, limit: int) -> list[Control]:
         with self._database.read() as conn:
             rows = self._database.fetch(conn, self._own.controls, {"after": after, "limit": limit})
-            return [control(row) for row in rows]
+        return [row for row in map(self._control, rows) if row is not None]
+
+    def _control(self, row: Sequence[Any]) -> Control | None:
+        """None for a row that cannot be read, which is said once: it must not keep the others from being done."""
+        try:
+            return control(row)
+        except ValueError as error:
+            if row[0] not in self._unreadable and len(self._unreadable) < _MOST_UNREADABLE:
+                self._unreadable.add(row[0])
+                logger.error(
+                    "control work %s of %s cannot be read, and is left out: %s; see doctor", row[0], row[1], error
+                )
+            return None
 
     def project_states(self) -> dict[str, ProjectState]:
         with self._database.read() as conn:

@@ -388,8 +388,16 @@ class Scheduler:
                 continue
             self._waiting.popleft()
             self._aftermath.take_over(batch, plan, now)
+            self._drop_stale_parts(plan)
             self._registry.touched |= plan.projects.keys()
             self.dead_letters.committed(batch.dead_letters, now)
+
+    def _drop_stale_parts(self, plan: Plan) -> None:
+        """A run that is over is waited for no longer."""
+        for report in plan.stale:
+            project = self.projects.get(report.project)
+            if project is None or project.head.generation == report.generation:
+                self._parts.drop(report.key)
 
     def _bisect(self, batch: Batch, error: DataError, now: float) -> None:
         """Something in the batch cannot be stored: halve it until the bad one stands alone, then fail only that one."""

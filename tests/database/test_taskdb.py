@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -341,6 +342,24 @@ def test_a_state_table_from_before_there_were_pauses(taskdb: TaskDB) -> None:
         tx.put_project_states([ProjectState(project=P, paused_until=1.5, pause_reason="why")])
         assert tx.project_states([P])[P].pause_reason == "why"
     assert taskdb.project_states()[P].paused_until == 1.5
+
+
+def test_a_row_that_cannot_be_read_does_not_stop_the_others(taskdb: TaskDB, caplog: pytest.LogCaptureFixture) -> None:
+    insert(taskdb, new("a"), new("b"))
+    with taskdb.begin(None) as tx:
+        tx.add_controls([Control(id=name, project=P, kind=ControlKind.CRON, task=submission(name)) for name in "xyz"])
+        tx.postpone(P, [submission("a")])
+    database = taskdb._database  # type: ignore[attr-defined]
+    with database.write() as conn:
+        conn.execute(sa.update(schema.CONTROL).where(schema.CONTROL.c.id == "y").values(task="{half"))
+        tasks = schema.task_table(taskdb._tables.name(P), conn.dialect.name)  # type: ignore[attr-defined]
+        conn.execute(sa.update(tasks).where(tasks.c.taskid == "a").values(pending="{half"))
+    for _ in range(2):
+        assert [found.id for found in taskdb.controls(0, 10)] == ["x", "z"]
+    assert caplog.text.count(f"control work y of {P} cannot be read") == 1
+    with taskdb.begin(None) as tx:
+        assert {taskid: state.pending for taskid, state in tx.states(P, ["a", "b"]).items()} == {"a": None, "b": None}
+    assert one(taskdb, "a").pending is None
 
 
 def test_what_asks_for_a_deletion_outlives_it(taskdb: TaskDB) -> None:

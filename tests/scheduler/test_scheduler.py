@@ -321,6 +321,14 @@ def test_a_report_in_parts_the_last_first(crawl: Crawl) -> None:
     assert crawl.task("t").status == TaskStatus.SUCCESS
 
 
+def test_parts_of_a_run_that_is_over_are_not_kept(crawl: Crawl) -> None:
+    task = one_task(crawl)
+    crawl.step(done(task))
+    late = [done(task, part=number, parts=0, track={}) for number in range(2)]
+    crawl.step(*late)
+    assert not crawl.scheduler._parts._seen
+
+
 def test_a_report_that_misses_a_part_is_made_again(crawl: Crawl) -> None:
     task = one_task(crawl)
     (batch,) = [f"scheduler-{crawl.scheduler._dispatcher._epoch}-{crawl.scheduler._dispatcher._batches}"]
