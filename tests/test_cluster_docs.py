@@ -79,7 +79,9 @@ def test_the_rights_in_postgresql_are_enough(tmp_path: Path, command) -> None:
         server.start()
         # the user that makes the rest has this name already
         server.execute(*(line.replace("pyspider", "spider") for line in statements("TEMPLATE")))
-        config = blocks("json")[1].replace("//pyspider:pyspider-pass", "//spider:spider-pass")
+        config = next(block for block in blocks("json") if "postgresql" in block).replace(
+            "//pyspider:pyspider-pass", "//spider:spider-pass"
+        )
         works_with(command, tmp_path, config, f"127.0.0.1:{server.port}")
     finally:
         server.close()

@@ -17,7 +17,7 @@ from pyspider_lite import cli
 
 ROOT = Path(__file__).parent.parent
 #: imported only by what is an extra of setup.py
-OPTIONAL = {"psycopg"}
+OPTIONAL = {"psycopg", "kazoo"}
 
 
 def test_all_names_of_the_package_are_there():

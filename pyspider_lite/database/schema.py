@@ -43,11 +43,12 @@ CONTROL = sa.Table(
     sa.Column("seq", SEQ, primary_key=True),
     sa.Column("id", KEY, nullable=False, unique=True),
     sa.Column("full_id", TEXT),
-    sa.Column("project", NAME, nullable=False, index=True),
+    sa.Column("project", NAME, nullable=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("generation", sa.String(64), nullable=False),
     sa.Column("task", TEXT, nullable=False),
     sa.Column("created", TIME, nullable=False),
+    sa.Index("lite-control-project-kind", "project", "kind"),
     # a number that was used must not come again: the scheduler looks for rows after the last one it saw
     sqlite_autoincrement=True,
     **_MYSQL,

@@ -18,8 +18,8 @@ from pyspider_lite.outages import Waiter
 
 logger = logging.getLogger("scheduler")
 
-#: seconds between two rounds
-_EACH = 2.0
+#: seconds between two rounds, and from news to the round that they bring about: others may come with it
+_EACH, _GATHER = 2.0, 0.1
 #: the rate is over so many seconds, measured at points so far apart
 _RATE_OVER, _RATE_STEP = 60.0, 5.0
 #: seconds after which a worker that was not heard is taken off the list, and between two looks for such
@@ -51,6 +51,8 @@ class Roster(threading.Thread):
             if isinstance(item, Beat) and (len(self._heard) < _MOST or item.worker in self._heard):
                 with self._lock:
                     self._heard[item.worker] = (item, now)
+                if item.worker not in self._points:
+                    self._wake.set()
 
     def changed(self) -> None:
         """This scheduler's own beat says something new: write it down at once."""
@@ -71,7 +73,8 @@ class Roster(threading.Thread):
                 waiter.back()
             except Exception as error:
                 waiter.away(error)
-            self._wake.wait(_EACH)
+            if self._wake.wait(_EACH):
+                self._ending.wait(_GATHER)
             self._wake.clear()
         if waiter.since is None:
             with contextlib.suppress(DatabaseError):

@@ -70,6 +70,7 @@ def test_dead_letters_are_kept_shown_retried_and_purged(
     assert suite.statuses("shop") == {2: 3, 3: 1}
     assert "shop" in said("project", "list")
     assert json.loads(said("project", "list", "--format", "jsonl"))["dead_letters"] == 1
+    suite.wait(lambda: "result_worker" in str(command("-c", str(suite.config), "cluster", "list").out))
     assert "dead letters: message 2, result 1" in said("cluster", "list")
 
     # still refused: there is a new letter for the old one
