@@ -131,16 +131,23 @@ class Dispatcher:
         return len(tasks)
 
     def cap_adopted(self, projects: Mapping[str, ProjectRun]) -> None:
-        """Look up how long the runs may take that a leader before us gave out. Raises DatabaseError: what is left is looked up later."""
+        """Look up how long the runs may take that a leader before us gave out; those that are over in the table are nobody's. Raises
+        DatabaseError: what is left is looked up later."""
         wanted: dict[str, list[str]] = {}
         for name, key in self._leases.uncapped:
             wanted.setdefault(name, []).append(key)
         for name, keys in wanted.items():
             project = projects.get(name)
-            tasks = self._taskdb.get(name, keys) if project else []
-            caps = {task.taskid: self._cap(to_dispatch(task, project)) for task in tasks if project}
+            tasks = {task.taskid: task for task in self._taskdb.get(name, keys)} if project else {}
             for key in keys:
-                self._leases.set_cap((name, key), caps.get(key, self._control_cap))
+                task = tasks.get(key)
+                if task is None or project is None:
+                    self._leases.set_cap((name, key), self._control_cap)
+                elif (self._leases.run_of(name, key) or 0) < task.run:
+                    # another copy of it ended long ago; the row's run must not wait for this one
+                    self._leases.end(name, key)
+                else:
+                    self._leases.set_cap((name, key), self._cap(to_dispatch(task, project)))
 
     def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
         """Give one task out whatever its due time, pace and budget (behaviour S89); False if there is no room. One that is in

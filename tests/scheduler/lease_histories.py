@@ -50,9 +50,8 @@ class Worker:
         self.holds: dict[str, list[RunKey]] = {}
         self.unsent: deque[Any] = deque()
         self.running: RunKey | None = None
-        #: what its last beat named; if it is silent: all that its last beats may have named
-        self.announced: RunKey | None = None
-        self.named: set[RunKey | None] = set()
+        #: beats: the last that was heard, and those made after it; any of them may be the last that ever is
+        self.beats: deque[Beat] = deque()
         self.next_beat = 0.0
         self.frozen_at: float | None = None
         self.frozen_until = self.cut_until = 0.0
@@ -71,13 +70,16 @@ class Worker:
     def runs(self) -> list[RunKey]:
         return [run for runs in self.holds.values() for run in runs]
 
+    @property
+    def named(self) -> set[RunKey]:
+        """What the scheduler may think that it runs."""
+        return {beat.running for beat in self.beats if beat.running is not None}
+
     def freeze(self, seconds: float) -> None:
         self.frozen_at, self.frozen_until, self.silent = self.world.now, self.world.now + seconds, True
-        self.named.add(self.announced)
 
     def cut(self, seconds: float) -> None:
         self.cut_until, self.silent = self.world.now + seconds, True
-        self.named.add(self.announced)
 
     def step(self) -> None:
         self.just_taken = None
@@ -100,20 +102,19 @@ class Worker:
 
     def beat(self, leaving: bool = False) -> None:
         self.next_beat = self.world.now + 2.0
-        self.announced = self.running
         holds = {} if leaving else {batch: list(runs) for batch, runs in self.holds.items()}
-        self.unsent.append(
-            Beat(
-                worker=self.name,
-                role=self.role,
-                host="h",
-                pid=1,
-                pool_size=10,
-                holds=holds,
-                running=None if leaving else self.running,
-                leaving=leaving,
-            )
+        beat = Beat(
+            worker=self.name,
+            role=self.role,
+            host="h",
+            pid=1,
+            pool_size=10,
+            holds=holds,
+            running=None if leaving else self.running,
+            leaving=leaving,
         )
+        self.beats.append(beat)
+        self.unsent.append(beat)
 
     def leave(self) -> None:
         """SIGTERM: gives everything back."""
@@ -203,7 +204,10 @@ class Leader:
             self.leases.fresh_term()
             return
         for key in list(self.leases.uncapped):
-            self.leases.set_cap(key, CAP)
+            if (self.leases.run_of(*key) or 0) < world.rows[key[1]].run:
+                self.leases.end(*key)
+            else:
+                self.leases.set_cap(key, CAP)
         self._commit(self.backlog, {"": 1.0})
         self.backlog = []
         self._requeue_lost()
@@ -304,7 +308,7 @@ class Oracle:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.ends: Counter[RunKey] = Counter()
-        #: workers killed while the last beat that they made named this task
+        #: workers killed while the last beat that was heard of them, or a later one, named this task
         self.kills: Counter[str] = Counter()
         #: for how long nobody has had this run
         self.missing: dict[RunKey, float] = {}
@@ -325,8 +329,7 @@ class Oracle:
             self.fail(f"{run} was applied twice")
 
     def killed(self, worker: Worker) -> None:
-        if worker.announced is not None:
-            self.kills[worker.announced[1]] += 1
+        self.kills.update({taskid for _, taskid, _ in worker.named})
 
     def put(self, queue: str, batch: str, runs: list[RunKey]) -> None:
         self.put_at[batch] = self.world.now
@@ -339,9 +342,11 @@ class Oracle:
 
     def heard(self, beat: Beat) -> None:
         for worker in self.world.workers:
-            if worker.name == beat.worker and not worker.frozen and self.world.now >= worker.cut_until:
-                worker.silent = False
-                worker.named.clear()
+            if worker.name == beat.worker:
+                while worker.beats[0] is not beat:
+                    worker.beats.popleft()
+                if not worker.frozen and self.world.now >= worker.cut_until:
+                    worker.silent = False
 
     def buried(self, names: set[str]) -> None:
         for worker in self.world.workers:

@@ -1006,6 +1006,21 @@ def test_a_new_leader_adopts_what_workers_hold(crawl: Crawl) -> None:
     assert again.run == 2
 
 
+def test_a_hung_copy_of_a_run_that_is_over_holds_nothing_up_under_a_new_leader(crawl: Crawl) -> None:
+    """Two workers had the run: one reported it, the other hangs in it and says so to the next leader."""
+    task = one_task(crawl)
+    crawl.step(done(task, ok=False))
+    assert crawl.task("t").run == 1
+    crawl.lead()
+    crawl.step(beat("w1"), beat("w2", Role.PROCESSOR, holds={"w1:1": [task.key]}, running=task.key))
+    crawl.step(*[crawl.answer(asked) for asked in crawl.controls()])
+    crawl.step(after=31)  # the delay of the retry
+    (again,) = crawl.tasks()
+    assert again.run == 1
+    crawl.step(done(again))
+    assert crawl.task("t").status == TaskStatus.SUCCESS
+
+
 def test_a_late_beat_about_an_ended_run_holds_no_restart_up(crawl: Crawl) -> None:
     task = one_task(crawl)
     crawl.step(done(task))
