@@ -114,6 +114,8 @@ class ProjectState(Struct, frozen=True, kw_only=True):
     paused_until: float = 0.0
     #: why it pauses, in words
     pause_reason: str = ""
+    #: what its script says of itself, as `control.keep_answer` wrote it; "" if the next leader has to ask
+    info: str = ""
 
     @property
     def finished(self) -> bool:

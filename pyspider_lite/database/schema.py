@@ -67,6 +67,7 @@ PROJECT_STATE = sa.Table(
     sa.Column("jobs", TEXT),
     sa.Column("paused_until", TIME),
     sa.Column("pause_reason", TEXT),
+    sa.Column("info", TEXT),
     **_MYSQL,
 )
 DEAD_LETTER = sa.Table(

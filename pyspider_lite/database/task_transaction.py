@@ -65,6 +65,7 @@ def project_state(row: Sequence[Any]) -> ProjectState:
     fields["jobs"] = msgspec.convert(from_json(fields["jobs"]), list[JobState]) if fields["jobs"] else []
     fields["paused_until"] = fields["paused_until"] or 0.0
     fields["pause_reason"] = fields["pause_reason"] or ""
+    fields["info"] = fields["info"] or ""
     return ProjectState(**fields)
 
 

@@ -3,7 +3,9 @@
 from hashlib import md5
 from typing import Any
 
+from pyspider_lite import codec
 from pyspider_lite import cron as clock
+from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.models import (
     CONTROL_RUN,
     Control,
@@ -19,6 +21,8 @@ from pyspider_lite.models import (
 )
 from pyspider_lite.scheduler.project_state import ProjectRun
 
+#: characters of an answer that are kept at most: each commit reads and writes them again
+MAX_ANSWER = 8_000
 #: kinds that must be done before a project is finished
 COUNTS = frozenset({ControlKind.START, ControlKind.MESSAGE, ControlKind.FINISHED})
 #: as pyspider enters on_start and on_finished (behaviour S50, W5)
@@ -35,6 +39,27 @@ def info(project: ProjectRun) -> Control:
         process={"callback": "_on_get_info"},
     )
     return _row(f"info:{project.name}:{project.head.generation}:{project.md5}", ControlKind.INFO, project, task)
+
+
+def keep_answer(row: Control, report: Report) -> str:
+    """What the answer to `info` becomes in the project's state row; "": it is not kept. What is wrong with a script that failed may be
+    mended without a change of it."""
+    if not report.ok or report.info is None:
+        return ""
+    try:
+        text = codec.to_json({"of": row.id, "answer": report.info})
+    except UnstorableValue:
+        return ""
+    return text if len(text) <= MAX_ANSWER else ""
+
+
+def kept_answer(kept: str, row: Control) -> dict[str, Any] | None:
+    """The answer that `keep_answer` kept, if it is the one to ``row``: of the same script and project."""
+    try:
+        found = codec.from_json(kept)
+        return found["answer"] if found.get("of") == row.id and isinstance(found["answer"], dict) else None
+    except (ValueError, LookupError, AttributeError):
+        return None
 
 
 def cron(project: ProjectRun, tick: int, job: CronJob) -> Control:

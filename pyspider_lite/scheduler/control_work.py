@@ -64,9 +64,13 @@ class ControlWork:
     # --- entering -------------------------------------------------------------------------------------------------------
 
     def ask_info(self, batch: Batch, project: ProjectRun) -> None:
-        """The script is new or changed: ask it (behaviour S12). An answer that was asked for before is waited for."""
+        """The script is new or changed: ask it (behaviour S12), unless it has answered a leader before us. An answer that was asked
+        for before is waited for."""
         row = control.info(project)
-        if row.id in self.rows:
+        answer, project.answered = control.kept_answer(project.answered, row), ""
+        if answer is not None:
+            self._take_answer(project, answer)
+        elif row.id in self.rows:
             self._ready.append(row.id)
         else:
             batch.controls.append(row)
@@ -204,9 +208,10 @@ class ControlWork:
 
     def reported(self, report: Report, project: ProjectRun) -> None:
         """Control work was done; an answer to _on_get_info is taken over (behaviour S12, H63). A broken script's is empty."""
-        if report.control != control.info(project).id:
-            return
-        answer = report.info or {}
+        if report.control == control.info(project).id:
+            self._take_answer(project, report.info or {})
+
+    def _take_answer(self, project: ProjectRun, answer: dict[str, Any]) -> None:
         crawl_config = answer.get("crawl_config")
         project.info = Info(
             crawl_config=crawl_config if isinstance(crawl_config, dict) else {},

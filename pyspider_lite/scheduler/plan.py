@@ -29,7 +29,7 @@ from pyspider_lite.models import (
     TaskState,
     TaskStatus,
 )
-from pyspider_lite.scheduler import job_states, rules
+from pyspider_lite.scheduler import control, job_states, rules
 from pyspider_lite.scheduler.job_states import Ticks
 
 _COUNT = {
@@ -75,6 +75,8 @@ class ProjectPlan(Struct):
     jobs: list[JobState] | None = None
     #: the automatic pause as it is now: until when, and why
     pause: tuple[float, str] | None = None
+    #: the answer of its script, to be kept; None if it was not asked
+    info: str | None = None
 
     def moved(self, before: tuple[int, bool] | None, after: tuple[int, bool]) -> None:
         """A task went from one (status, periodic) to another."""
@@ -96,6 +98,7 @@ class ProjectPlan(Struct):
             crawl=self.counts.crawl + self.ended,
             last_tick=max(self.last_tick, self.counts.last_tick),
             jobs=self.counts.jobs if self.jobs is None else self.jobs,
+            info=self.counts.info if self.info is None else self.info,
             **counts,
         )
 
@@ -213,6 +216,8 @@ class Plan:
         self.done_controls.add(row.id)
         self.applied.append(report)
         project = self.projects[report.project]
+        if row.kind == ControlKind.INFO:
+            project.info = control.keep_answer(row, report)
         if row.kind == ControlKind.CRON:
             project.jobs = job_states.ended(project.new_counts().jobs, row, report, self.now)
         if row.kind == ControlKind.START:
@@ -365,7 +370,8 @@ class Plan:
         project.armed = True
 
     def cancel(self, project: ProjectPlan, state: TaskState) -> None:
-        """A stored task never runs."""
+        """A stored task never runs. If its last run ends in this transaction, that one's track stays."""
+        ended = project.ends.get(state.taskid)
         project.ends[state.taskid] = TaskEnd(
             taskid=state.taskid,
             status=TaskStatus.BAD,
@@ -375,7 +381,7 @@ class Plan:
             run=state.run + 1,
             updatetime=self.now,
             lastcrawltime=state.lastcrawltime,
-            track=None,
+            track=ended.track if ended else None,
         )
         project.moved(shape(state.status, state.schedule), (TaskStatus.BAD, False))
         project.stored[state.taskid] = replace(state, status=TaskStatus.BAD, due=None, run=state.run + 1, pending=None)

@@ -132,6 +132,8 @@ class ProjectRun:
         self.md5 = ""
         #: None until the script has answered _on_get_info; nothing is given out before (behaviour S12)
         self.info: Info | None = None
+        #: what it answered to a leader before us: good for the first time that we want to know
+        self.answered = counts.info
         #: cron ticks until then are given out, or need not be. A leader before us has written how far it came; but what was due before
         #: the project was last changed may have been due to nobody
         self.last_tick = max(counts.last_tick, int(min(head.updatetime, now))) if counts.last_tick else int(now)

@@ -334,13 +334,14 @@ def test_a_state_table_from_before_there_were_pauses(taskdb: TaskDB) -> None:
     database = taskdb._database  # type: ignore[attr-defined]
     with database.change_tables() as conn:
         quoted = conn.dialect.identifier_preparer.quote_identifier("lite-project-state")
-        for column in ("paused_until", "pause_reason"):
+        for column in ("paused_until", "pause_reason", "info"):
             conn.exec_driver_sql(f"ALTER TABLE {quoted} DROP COLUMN {column}")
         schema.ensure(conn, schema.PROJECT_STATE)
     assert taskdb.project_states() == {P: ProjectState(project=P, active=3, armed=True)}
     with taskdb.begin(None) as tx:
-        tx.put_project_states([ProjectState(project=P, paused_until=1.5, pause_reason="why")])
+        tx.put_project_states([ProjectState(project=P, paused_until=1.5, pause_reason="why", info='{"of": "价"}')])
         assert tx.project_states([P])[P].pause_reason == "why"
+        assert tx.project_states([P])[P].info == '{"of": "价"}'
     assert taskdb.project_states()[P].paused_until == 1.5
 
 

@@ -341,7 +341,7 @@ class Oracle:
         self.come_to[queue] = max(self.come_to.get(queue, 0.0), self.put_at[batch])
 
     def heard(self, beat: Beat) -> None:
-        for worker in self.world.workers:
+        for worker in self.world.workers + self.world.left:
             if worker.name == beat.worker:
                 while worker.beats[0] is not beat:
                     worker.beats.popleft()
@@ -359,8 +359,8 @@ class Oracle:
             run in runs for waiting in self.world.queues.values() for _, runs in waiting
         ):
             self.losses["still there"] += 1
-        silent = sum(worker.silent and run in worker.named for worker in self.world.workers)
-        if deaths > self.kills[run[1]] + silent:
+        silent = [worker for worker in self.world.workers if worker.silent] + self.world.left
+        if deaths > self.kills[run[1]] + sum(run in worker.named for worker in silent):
             self.fail(
                 f"{deaths} deaths are counted against {run}, but {self.kills[run[1]]} workers were killed over it"
             )
@@ -390,8 +390,11 @@ class Oracle:
         queue, batch = self.last.get(run, ("", ""))
         if not queue or batch in self.claims:
             return False
-        if any(worker.silent and batch.startswith(f"{worker.name}:") for worker in self.world.workers):
-            return True
+        for worker in self.world.workers:
+            if worker.silent and batch.startswith(f"{worker.name}:"):
+                return True
+            if any(isinstance(item, Handover) and item.batch == batch for item in worker.unsent):
+                return True
         return bool(self.world.queues[queue]) and self.come_to.get(queue, 0.0) < self.put_at[batch] + 2.0
 
     def _live(self, leader: Leader) -> set[RunKey]:
@@ -450,6 +453,8 @@ class World:
         self.oracle = Oracle(self)
         self.workers = [Worker(self, role) for role in _INBOUND for _ in range(2)]
         self.hiring: list[tuple[float, Role]] = []
+        #: terminated; who has not heard that they leave may think that they died
+        self.left: list[Worker] = []
         self.leader: Leader | None = Leader(self, 0.0)
         self.leads_at = 0.0
 
@@ -552,6 +557,7 @@ class World:
             worker.leave()
             self.status.extend(worker.unsent)
             self._replace(worker)
+            self.left.append(worker)
 
     def _freeze(self) -> None:
         if self.workers:

@@ -59,9 +59,6 @@ def test_it_looks_again(crawl: Crawl) -> None:
 def test_counts_that_were_put_right_end_the_crawl(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
-    with crawl.taskdb.begin(None) as tx:
-        state = tx.project_states(["p"]).get("p")
-        assert state is None
     crawl.submit(new("a"))
     with crawl.taskdb.begin(None) as tx:
         tx.put_project_states([replace(tx.project_states(["p"])["p"], active=4)])

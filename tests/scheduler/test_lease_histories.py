@@ -45,6 +45,9 @@ def test_all_histories(part: int) -> None:
     [
         pytest.param(55368, id="a hung copy of a run that is over is adopted"),
         pytest.param(57702, id="a worker dies with a report and a beat that nobody heard"),
+        pytest.param(78826, id="pages vanish before their sender, cut off, has said that it put them"),
+        pytest.param(92610, id="the last words of a worker that leaves are lost with the broker"),
+        pytest.param(99009, id="pages vanish, and both scheduler and sender were cut off"),
     ],
 )
 def test_histories_that_went_wrong_once(seed: int) -> None:

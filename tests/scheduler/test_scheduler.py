@@ -443,6 +443,15 @@ def test_cancel(crawl: Crawl) -> None:
     assert [task.taskid for task in crawl.given if not task.control] == ["flying"]
 
 
+def test_cancelled_in_flight_the_track_of_the_run_stays(crawl: Crawl) -> None:
+    task = one_task(crawl)
+    crawl.submit(new("t", schedule={"cancel": True, "force_update": True}))
+    crawl.step(done(task, track={"save": {"page": 3}, "process": {"ok": True}}))
+    row = crawl.task("t")
+    assert (row.status, row.run) == (TaskStatus.BAD, 2)
+    assert row.track == {"save": {"page": 3}, "process": {"ok": True}}
+
+
 @pytest.mark.behaviour("S20")
 def test_age_restarts_what_was_crawled_before(crawl: Crawl) -> None:
     task = one_task(crawl)
@@ -720,6 +729,59 @@ def test_another_script_is_asked_again(crawl: Crawl) -> None:
     (task,) = crawl.tasks()
     assert task.fetch == {"timeout": 5, "headers": {"a": "b", "c": "d"}}
     assert task.project_md5sum == crawl.scheduler.projects["p"].md5
+
+
+@pytest.mark.behaviour("S12", "S65")
+def test_a_new_leader_knows_what_the_script_answered(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.info["p"] = {"crawl_config": {"timeout": 5}, "retry_delay": {"": 7}, "jobs": [{"name": "often", "every": 60}]}
+    crawl.ready("p")
+    before = crawl.scheduler.projects["p"].info
+    crawl.submit(new("t"), new("u"))
+    crawl.step(*[done(task) for task in crawl.tasks() if task.taskid == "u"])  # a commit keeps the answer
+    crawl.lead()
+    crawl.step()
+    (task,) = crawl.tasks()
+    assert (task.taskid, task.fetch) == ("t", {"timeout": 5})
+    assert crawl.scheduler.projects["p"].info == before
+    assert crawl.controls() == []
+    # who stops a project and starts it again has it asked
+    crawl.change("p", status="STOP")
+    crawl.step()
+    crawl.change("p", status="RUNNING")
+    crawl.step()
+    assert len(crawl.controls()) == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["pushed", "pushed while it was stopped", "deleted", "replaced", "broken", "large", "unreadable"]
+)
+def test_a_new_leader_asks_a_script_that_has_not_answered(crawl: Crawl, change: str) -> None:
+    crawl.project()
+    crawl.step()
+    (asked,) = crawl.controls()
+    info = {**INFO, "crawl_config": {"headers": {"x": "y" * (9_000 if change == "large" else 9)}}}
+    crawl.step(done(asked, ok=change != "broken", info=None if change == "broken" else info))
+    if change == "pushed while it was stopped":
+        crawl.change("p", status="STOP")
+        crawl.step()
+    if change == "deleted":
+        crawl.taskdb.drop_project("p")
+    if change in ("deleted", "replaced"):
+        crawl.projectdb.drop("p")
+        crawl.project()
+    elif change.startswith("pushed"):
+        crawl.change("p", script="v2", status="RUNNING")
+    elif change == "unreadable":
+        with crawl.taskdb.begin(None) as tx:
+            tx.put_project_states([replace(tx.project_states(["p"])["p"], info="[1]")])
+    crawl.lead()
+    crawl.submit(new("t"))
+    assert crawl.tasks() == []
+    (asked,) = crawl.controls()
+    crawl.step(done(asked, info=INFO))
+    (task,) = crawl.tasks()
+    assert task.fetch == {}
 
 
 def test_an_answer_of_the_script_before_does_not_count(crawl: Crawl) -> None:
@@ -1052,7 +1114,7 @@ def test_a_new_leader_hears_claims_out_before_it_gives_anything(tmp_path: Path) 
     while wake < crawl.now + 2.5:
         wake = scheduler.step(wake, Heard())
     scheduler.step(wake, Heard())
-    assert pages_out.bodies != []
+    assert tasks_out.bodies != []
     crawl.close()
 
 
