@@ -106,6 +106,8 @@ class Leases:
         #: what a worker holds and we do not know is taken over: until something is given out, afterwards it is a run that is over
         self.adopting = True
         self._clock = 0.0
+        #: when the last term began
+        self._term = -math.inf
         self._wall: float | None = None
 
     def __len__(self) -> int:
@@ -207,7 +209,7 @@ class Leases:
         """The queue held no message when it was measured, which was not before ``asked`` (in the time of `clock`)."""
         for place in self._batches.values():
             waits = place.worker is None and place.evidence is None
-            if waits and place.queue == queue and place.since is not None and place.since < asked:
+            if waits and place.queue == queue and place.since is not None and max(place.since, self._term) < asked:
                 place.evidence = self._clock
 
     # --- beats and time -------------------------------------------------------------------------------------------------
@@ -248,12 +250,13 @@ class Leases:
         self._wall = now
 
     def fresh_term(self) -> None:
-        """After a reconnect or a takeover: everybody gets a new term."""
+        """After a reconnect or a takeover: everybody gets a new term. The order in which batches were put stays known."""
+        self._term = self._clock
         for worker in self.workers.values():
             worker.last_seen = self._clock
         for place in self._batches.values():
             place.evidence = None
-            if place.since is not None:
+            if place.worker is not None:
                 place.since = self._clock
 
     def check(self, held_back: frozenset[str] = frozenset()) -> list[Lost]:

@@ -43,6 +43,7 @@ def test_all_histories(part: int) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
+        pytest.param(16348, id="pages vanish before the broker hangs, and their sender never comes back"),
         pytest.param(55368, id="a hung copy of a run that is over is adopted"),
         pytest.param(57702, id="a worker dies with a report and a beat that nobody heard"),
         pytest.param(78826, id="pages vanish before their sender, cut off, has said that it put them"),

@@ -362,8 +362,26 @@ def test_a_fresh_term(at: Clocked) -> None:
     at.wait(DEAD_AFTER - 1)
     at.leases.seen_empty(Q, at.leases.clock)
     at.leases.fresh_term()
+    at.leases.seen_empty(Q, at.leases.clock - 1)  # measured before it
     assert at.wait(DEAD_AFTER - 1) == []
     assert "w" in at.leases.workers
+
+
+def test_an_outage_does_not_hide_which_batch_was_put_first(at: Clocked) -> None:
+    """Pages vanish, then there is an outage; those of another sender that were put later, but before the outage, tell."""
+    for name in ("w1", "w2"):
+        at.give(f"to {name}", run(name))
+        at.leases.claim(claim(f"to {name}", run(name), worker=name))
+    both = [beat("w1"), beat("w2"), beat("p", Role.PROCESSOR)]
+    at.leases.hand_over(Handover(worker="w1", queue=PAGES, batch="vanishes", runs=[run("w1")]))
+    at.wait(ORDER_KNOWN + 0.5, *both[:1], beat("w2", holds={"to w2": [run("w2")]}))
+    at.leases.hand_over(Handover(worker="w2", queue=PAGES, batch="later", runs=[run("w2")]))
+    at.leases.fresh_term()
+    assert at.wait(10, *both) == []
+    at.leases.claim(claim("later", run("w2"), worker="p", queue=PAGES))
+    both[2] = beat("p", Role.PROCESSOR, holds={"later": [run("w2")]})
+    assert at.wait(UNCLAIMED_AFTER, *both) == []
+    assert lost_keys(at.wait(1, *both)) == [run("w1")]
 
 
 def test_a_new_leader_adopts(at: Clocked) -> None:
