@@ -1,4 +1,4 @@
-"""CPU time and memory of a tree of processes, read from /proc."""
+"""CPU time, memory and open files of a tree of processes, read from /proc."""
 
 import os
 from collections.abc import Iterator
@@ -42,6 +42,11 @@ def rss(pid: int) -> int:
     """Resident bytes of a process; 0 if it is gone."""
     fields = _stat(pid)
     return int(fields[21]) * _PAGE if fields else 0
+
+
+def files(pid: int) -> int:
+    """How many files, sockets and pipes a process has open. Raises OSError if it is gone."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def role(pid: int) -> str:
