@@ -9,16 +9,18 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
-from pyspider_lite import cli, codec, heartbeat
+from pyspider_lite import cli, codec, consumer, heartbeat
 from pyspider_lite.errors import BrokenMessage
 from pyspider_lite.fetcher.page_sender import PageSender
 from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.connection import Connection
 from pyspider_lite.models import Claim, PageBatch, QueueName, Report, ResultBatch, RunKey, StatusBatch, TaskBatch
 from pyspider_lite.processor.processor import Processor
@@ -30,6 +32,8 @@ from pyspider_lite.scheduler.leases import Leases
 
 #: where tasks, pages and results are taken from
 _WORK = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.RESULTS)
+#: seconds in which a get is over
+_GET = 0.3
 
 
 class Here:
@@ -39,6 +43,10 @@ class Here:
     role = ""
     heartbeat: Heartbeat | None = None
     leases: Leases | None = None
+    #: it is to take nothing more
+    dying = False
+    #: messages that are off their queue and not yet taken in, by queue
+    arriving: dict[str, list[bytes]] = {}
     #: status items that are being sent
     sending: list[bytes] = []
     #: runs of the batches that the scheduler put
@@ -55,6 +63,9 @@ def reach(step: str, runs: Iterable[RunKey], role: str = "") -> None:
         (Here.folder / "armed" / name).rename(Here.folder / "fired" / name)
     except FileNotFoundError:
         return
+    if role != "broker" and Here.role != "scheduler":
+        Here.dying = True
+        time.sleep(_GET)  # so that all it has is seen
     held = sorted({(run[0], run[1]) for run in [*runs, *_in_hand()]})
     (Here.folder / "fired" / name).write_text(json.dumps(held))
     pid = int((Here.folder / "broker").read_text()) if role == "broker" else os.getpid()
@@ -69,6 +80,8 @@ def _in_hand() -> list[Any]:
     if Here.heartbeat is None:
         return []
     held: list[Any] = list(Here.heartbeat._batch_of)
+    for body in [body for bodies in list(Here.arriving.values()) for body in bodies]:
+        held += _runs(body)
     for item in _items([*Here.sending, *Here.heartbeat._items.copy()]):
         held += [item.key] if isinstance(item, Report) else getattr(item, "runs", [])
     return held
@@ -122,6 +135,17 @@ def after(owner: Any, name: str, look: Callable[..., None]) -> None:
 def workers() -> None:
     """What all workers do: take, claim, report."""
     before(Heartbeat, "start", lambda self: setattr(Here, "heartbeat", self))
+    got = consumer._get
+
+    def get(timeout: float, queue: MessageQueue) -> list[Any]:
+        if Here.dying:
+            time.sleep(60)
+        found = got(timeout, queue)
+        Here.arriving[queue.name] = [message.body for _, message in found]
+        return found
+
+    consumer._get = get
+    after(consumer.Consumer, "_take_in", lambda self, received: Here.arriving.pop(received[0], None))
 
     def taken(self: Heartbeat, queue: str, batch: str, runs: list[RunKey]) -> None:
         if queue in _WORK:
