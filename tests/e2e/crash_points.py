@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -43,6 +44,7 @@ class Here:
     role = ""
     heartbeat: Heartbeat | None = None
     leases: Leases | None = None
+    lock = threading.Lock()
     #: it is to take nothing more
     dying = False
     #: messages that are off their queue and not yet taken in, by queue
@@ -57,20 +59,22 @@ def reach(step: str, runs: Iterable[RunKey], role: str = "") -> None:
     """The process is at this step with these runs."""
     runs = list(runs)
     name = f"{role or Here.role}-{step}"
-    try:
-        if (Here.folder / "armed" / name).read_text() not in {run[0] for run in runs}:
+    # threads come to steps at the same time, and only one of them can be where the process dies
+    with Here.lock:
+        try:
+            if (Here.folder / "armed" / name).read_text() not in {run[0] for run in runs}:
+                return
+            (Here.folder / "armed" / name).rename(Here.folder / "fired" / name)
+        except FileNotFoundError:
             return
-        (Here.folder / "armed" / name).rename(Here.folder / "fired" / name)
-    except FileNotFoundError:
-        return
-    if role != "broker" and Here.role != "scheduler":
-        Here.dying = True
-        time.sleep(_GET)  # so that all it has is seen
-    held = sorted({(run[0], run[1]) for run in [*runs, *_in_hand()]})
-    (Here.folder / "fired" / name).write_text(json.dumps(held))
-    pid = int((Here.folder / "broker").read_text()) if role == "broker" else os.getpid()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        if role != "broker" and Here.role != "scheduler":
+            Here.dying = True
+            time.sleep(_GET)  # so that all it has is seen
+        held = sorted({(run[0], run[1]) for run in [*runs, *_in_hand()]})
+        (Here.folder / "fired" / name).write_text(json.dumps(held))
+        pid = int((Here.folder / "broker").read_text()) if role == "broker" else os.getpid()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _in_hand() -> list[Any]:
