@@ -226,11 +226,16 @@ def broker() -> None:
     after(Connection, "put", look("put"))
 
 
+STEPS = {
+    "scheduler": [scheduler],
+    "fetcher": [workers, fetcher],
+    "processor": [workers, processor],
+    "result_worker": [workers, result_worker],
+}
+
 if __name__ == "__main__":
     Here.folder = Path(sys.argv[1])
-    Here.role = next(word for word in sys.argv if word in ("scheduler", "fetcher", "processor", "result_worker"))
-    if Here.role != "scheduler":
-        workers()
-    globals()[Here.role]()
-    broker()
+    Here.role = next(word for word in sys.argv if word in STEPS)
+    for plant in (*STEPS[Here.role], broker):
+        plant()
     sys.exit(cli.main(sys.argv[2:]))
