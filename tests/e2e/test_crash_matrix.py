@@ -67,7 +67,8 @@ MATRIX = [
     Row("broker", "results-put", "results are on processor2result", "taking them"),
 ]
 #: a new leader takes eight seconds each time, and after a broker's death nobody is taken for dead for six; these differ little from others
-LATER = {"scheduler-received", "scheduler-published", "broker-tasks-put", "broker-pages-putting", "broker-results-put"}
+LATER = {f"scheduler-{step}" for step in ("received", "leased", "published")}
+LATER |= {f"broker-{step}" for step in ("tasks-put", "pages-putting", "results-put")}
 TOGETHER = [row for row in MATRIX if str(row) not in LATER]
 PAGES = 40
 #: pages of a row that are asked for before it dies
