@@ -16,6 +16,16 @@ import pytest
 
 from pyspider_lite.bench import processes
 
+#: seconds for a test with daemons, unless it says otherwise: each waits with deadlines of its own
+TIMEOUT = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
+
 
 class Suite:
     """One `all` on a data folder."""

@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
 from pyspider_lite import assembly, bootstrap, codec, configuration
 from pyspider_lite.models import DeadLetter, NewTask, NewTaskBatch, QueueName
+
+pytestmark = pytest.mark.e2e
 
 WORKER = """
 import os

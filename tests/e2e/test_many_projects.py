@@ -7,6 +7,8 @@ import pytest
 
 from pyspider_lite.bench import many, processes, site
 
+pytestmark = pytest.mark.e2e
+
 SCRIPT = """from pyspider_lite import BaseHandler
 
 class Handler(BaseHandler):

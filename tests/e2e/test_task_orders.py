@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.e2e
+
 SCRIPT = """
 from pyspider.libs.base_handler import *
 
