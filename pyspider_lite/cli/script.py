@@ -1,20 +1,20 @@
 """Reading a user's script, for the commands that take one."""
 
-import tokenize
+from pathlib import Path
 
+from pyspider_lite.database.script_files import read_text
 from pyspider_lite.errors import ConfigError, ScriptError
 
 
 def read_script(file: str) -> str:
     """The text of a script that Python can compile."""
     try:
-        with tokenize.open(file) as stream:
-            text = stream.read()
+        text = read_text(Path(file))
         compile(text, file, "exec", dont_inherit=True)
     except SyntaxError as error:
         where = f"{file}:{error.lineno}" if error.lineno else file
         raise ScriptError(f"{where}: {error.msg}") from error
-    except (UnicodeDecodeError, ValueError) as error:
+    except ValueError as error:
         raise ScriptError(f"{file}: not a text that Python can read: {error}") from error
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error

@@ -3,11 +3,12 @@
 import glob
 import math
 import re
+import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspider_lite.database.names import KEY_LENGTH
-from pyspider_lite.errors import ConfigError, DatabaseError
+from pyspider_lite.errors import ConfigError, DatabaseError, ScriptError
 from pyspider_lite.models import Project, ProjectHead, ProjectStatus
 
 _READ_ONLY = "projects in script files are read-only: edit the file {0}"
@@ -53,7 +54,10 @@ class ScriptFiles:
             return None
         path, mtime = found
         try:
-            script = path.read_text("utf-8", "replace")
+            script = read_text(path)
+        except ScriptError as error:
+            # its tasks fail with the sentence; the projects in other files go on
+            script = f"raise SyntaxError({str(error)!r})\n"
         except OSError as error:
             raise DatabaseError(f"{path}: cannot be read: {error.strerror}") from None
         return Project(
@@ -92,6 +96,20 @@ class ScriptFiles:
                 if path.is_file():
                     files.setdefault(project_name(path), (path, mtime))
         return files
+
+
+def read_text(path: Path) -> str:
+    """The text of a script, in the encoding that its byte order mark or its ``# coding:`` line names, else UTF-8.
+
+    Raises ScriptError for what is no such text, and OSError.
+    """
+    try:
+        with tokenize.open(path) as stream:
+            return stream.read()
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        raise ScriptError(
+            f"{path}: cannot be decoded: save it as UTF-8, or name its encoding in its first line, as in # coding: gbk ({error})"
+        ) from error
 
 
 def project_name(path: Path) -> str:

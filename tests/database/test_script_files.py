@@ -79,3 +79,31 @@ def test_files_are_never_written(tmp_path: Path) -> None:
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.py: no such script"):
         ScriptFiles([f"{tmp_path}/no.py"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "# coding: gbk\r\nx = '价格'\r\n".encode("gbk"),
+        b"\xef\xbb\xbf" + "# coding: utf-8\nx = '价格'\n".encode(),
+        b"\xef\xbb\xbf" + "x = '价格'\n".encode(),
+        "#!/usr/bin/env python\n# -*- coding: gb18030 -*-\nx = '价格'\n".encode("gb18030"),
+    ],
+)
+def test_the_encoding_is_the_one_that_the_file_names(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.py").write_bytes(content)
+    project = ScriptFiles([f"{tmp_path}/a.py"]).get("a")
+    assert project is not None
+    assert project.script.endswith("x = '价格'\n") and not project.script.startswith("\ufeff")
+
+
+@pytest.mark.parametrize("content", ["x = '价格'\n".encode("gbk"), b"# coding: no_such\n", b"# coding: hex\n"])
+def test_a_file_that_cannot_be_decoded_fails_alone(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.py").write_bytes(content)
+    (tmp_path / "b.py").write_text("pass")
+    files = ScriptFiles([f"{tmp_path}/*.py"])
+    assert [head.name for head in files.heads()] == ["a", "b"]
+    project = files.get("a")
+    assert project is not None
+    with pytest.raises(SyntaxError, match=r"a\.py: cannot be decoded: save it as UTF-8"):
+        exec(project.script, {})

@@ -224,6 +224,7 @@ TABLE = [
     Row("one: null byte", one("x = 1\0\n"), r"broken\.py: .*null byte", 2),
     Row("one: not text", lambda place: ["one", place.write("bad.py", b"\xff\xfe\n")], r"bad\.py: .*(encoding|not a text)", 2),
     Row("one: no scripts", words("one"), r"Missing argument 'SCRIPT\.\.\.'", 2),
+    Row("one: not UTF-8", lambda place: ["one", place.write("bad.py", "x = '价'\n".encode("gbk"))], r"bad\.py: cannot be decoded: .*coding: gbk", 2),
     Row("one: missing file", words("one shop.py none.py"), r"none\.py: cannot be read: No such file or directory", 2),
     Row("one: a folder", words("one ."), r"\.: cannot be read: Is a directory", 2),
     Row("one: one name twice", with_files("one a/x.py b/x.py", {"a/x.py": SCRIPT, "b/x.py": SCRIPT}),

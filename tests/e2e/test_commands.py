@@ -51,6 +51,15 @@ def test_one_prints_a_line_a_result_and_ends_by_itself(tmp_path):
     assert os.listdir(tmp_path) == ["shop.py"]
 
 
+@pytest.mark.parametrize("encoding", ["gbk", "utf-8-sig"])
+def test_one_reads_the_encoding_of_the_script(tmp_path, encoding):
+    cookie = "# coding: gbk\n" if encoding == "gbk" else ""
+    script = cookie + HEAD + START + "    def page(self, response):\n        return '价格'\n"
+    (tmp_path / "shop.py").write_bytes(script.encode(encoding))
+    code, out, err = ended(start(tmp_path, "one", "shop.py"))
+    assert (code, err, json.loads(out)["result"]) == (0, "", "价格")
+
+
 @pytest.mark.behaviour("C2", "C91")
 def test_all_starts_without_a_command_and_stops_at_sigterm(tmp_path):
     process = start(tmp_path, "--drain-timeout", "8")
