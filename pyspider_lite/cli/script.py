@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pyspider_lite.database.script_files import read_text
 from pyspider_lite.errors import ConfigError, ScriptError
+from pyspider_lite.processor import python2
 
 
 def read_script(file: str) -> str:
@@ -13,7 +14,7 @@ def read_script(file: str) -> str:
         compile(text, file, "exec", dont_inherit=True)
     except SyntaxError as error:
         where = f"{file}:{error.lineno}" if error.lineno else file
-        raise ScriptError(f"{where}: {error.msg}") from error
+        raise ScriptError(f"{where}: {error.msg}{python2.hint(error)}") from error
     except ValueError as error:
         raise ScriptError(f"{file}: not a text that Python can read: {error}") from error
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Says so when a script fails because it was written for Python 2. Called by the project loader and the runner.
+"""Says so when a script fails because it was written for Python 2. Called by the project loader, the runner, and the commands that read a script.
 
 A guess from the exception, made only for what cannot happen to a script that was ever run on Python 3.
 """
@@ -45,8 +45,9 @@ _ATTRIBUTES = {
 _URLLIB = ("quote", "unquote", "quote_plus", "unquote_plus", "urlencode", "urlopen", "urlretrieve")
 #: what a line of Python 2 that Python 3 cannot read looks like
 _SYNTAX = re.compile(
-    r"^\s*print(\s+[^(=\s]|\s*$|\s+\(.*\)\s*[%,])|^\s*print\s*>>|^\s*except\s+[\w.()\s,]+,\s*\w+\s*:|^\s*raise\s+[\w.]+\s*,"
-    r"|^\s*exec\s+[^(]|\b[uU][rR]['\"]|`|<>|\b\d+[lL]\b|\b0\d+\b"
+    r"(^|[:;])\s*(print(\s+[^(=\s]|\s*$|\s+\(.*\)\s*[%,]|\s*>>)|raise\s+[\w.]+\s*,|exec\s+[^(])"
+    r"|^\s*except\s+[\w.()\s,]+,\s*\w+\s*:|\blambda\s*([\w\s,]*,)?\s*\(|\bdef\s+\w+\s*\((.*,)?\s*\("
+    r"|\b[uU][rR]['\"]|`|<>|\b\d+[lL]\b|\b0\d+\b"
 )
 
 
