@@ -254,6 +254,12 @@ def test_an_interval_is_whole_seconds(interval: float) -> None:
         every(seconds=interval)
 
 
+@pytest.mark.parametrize("options", [{"minutes": "5"}, {"seconds": "5"}, {"minutes": 1, "seconds": [5]}])
+def test_an_interval_is_a_number(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"@every: (minutes|seconds) must be a number, not ('5'|\[5\])"):
+        every(**options)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

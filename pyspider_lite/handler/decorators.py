@@ -51,7 +51,7 @@ def every(
 
     Intervals are aligned to the Unix epoch, so ``@every(minutes=24 * 60)`` runs at midnight UTC (behaviour H33). ``max_instances``:
     ticks of the method that may wait or run at once (1 with ``cron``, else 10). ``misfire_grace``: seconds after which a tick that was
-    missed is not made up for. ValueError says what cannot be read.
+    missed is not made up for. ValueError and TypeError say what cannot be read.
     """
     if callable(minutes):
         return every()(minutes)
@@ -74,6 +74,9 @@ def every(
 def _interval(minutes: float | None, seconds: float | None) -> int:
     if minutes is None and seconds is None:
         minutes = 1
+    for name, value in (("minutes", minutes), ("seconds", seconds)):
+        if not isinstance(value, int | float | None):
+            raise TypeError(f"@every: {name} must be a number, not {value!r}")
     interval = (minutes or 0) * 60 + (seconds or 0)
     if not math.isfinite(interval) or interval < 1 or interval != int(interval):
         raise ValueError(f"@every: the interval must be a whole number of seconds, 1 or more, not {interval}")
