@@ -333,6 +333,9 @@ def test_tasks(command):
     assert listed.out.endswith("t1  http://h/价\n")
     assert command("task", "list", "shop", "--status", "failed").out == ""
     assert json.loads(command("task", "show", "shop", "t1").out)["url"] == "http://h/价"
+    assert json.loads(command("task", "show", "shop", "http://h/价").out)["taskid"] == "t1"
+    assert command("task", "show", "shop", "http://h/").err.endswith("there is no task http://h/ in a project shop\n")
+    assert command("task", "show", "none", "http://h/").err.endswith("there is no task http://h/ in a project none\n")
     assert command("task", "show", "shop", "t2").err == "pyspider_lite: there is no task t2 in a project shop\n"
     assert command("task", "list", "other").code == 2
 

@@ -8,6 +8,7 @@ import msgspec
 
 from pyspider_lite import bootstrap, error_kinds
 from pyspider_lite.cli import options
+from pyspider_lite.cli.explain import find
 from pyspider_lite.cli.task_choice import ALL, PAGE, Wanted, check_kinds, check_project
 from pyspider_lite.cli.task_orders import cancel, retry, set_tasks
 from pyspider_lite.errors import ConfigError
@@ -59,18 +60,19 @@ def list_tasks(
 
 @task_command.command()
 @click.argument("project")
-@click.argument("task")
+@click.argument("task", metavar="URL|TASKID")
 @click.pass_context
 def show(ctx: click.Context, project: str, task: str) -> None:
-    """Print all that is stored of a TASK, given by its id, as JSON; of one that failed also the kinds of its error (as for --error) and
-    how many of its retries are used, and of one that waits when it is tried next."""
+    """Print all that is stored of a task, given by its URL or id, as JSON; of one that failed also the kinds of its error (as for
+    --error) and how many of its retries are used, and of one that waits when it is tried next. Several tasks of one URL are printed one
+    after the other."""
     settings = options.settings_of(ctx, quiet=True)
     with bootstrap.open_taskdb(settings) as taskdb:
-        rows = taskdb.get(project, [task])
+        rows = find(taskdb, project, task)
     if not rows:
         raise ConfigError(f"there is no task {task} in a project {project}")
-    value = {**msgspec.to_builtins(rows[0]), **_attempts(rows[0])}
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    for row in rows:
+        click.echo(json.dumps({**msgspec.to_builtins(row), **_attempts(row)}, ensure_ascii=False, indent=2))
 
 
 def _attempts(task: Task) -> dict[str, str]:
