@@ -283,7 +283,9 @@ def test_a_pause_is_shown_and_lifted(command):
     assert project("shop").updatetime > before
     command("project", "stop", "shop")
     assert len(command("project", "show", "shop").out.splitlines()) == 3
-    assert command("project", "resume", "shop").code == 2
+    refused = command("project", "resume", "shop")
+    assert refused.code == 2
+    assert "shop is STOP, not paused: pyspider_lite project set shop --status RUNNING has it go on" in refused.err
 
 
 def test_delete_asks_the_user(command, monkeypatch):

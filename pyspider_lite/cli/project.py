@@ -211,7 +211,10 @@ def resume(ctx: click.Context, name: str) -> None:
         project = _project(projectdb, name)
         state = taskdb.project_states().get(name)
         if project.status not in ACTIVE_PROJECT:
-            raise ConfigError(f"{name} is {project.status}, not paused: start it with pyspider_lite project run {name}")
+            raise ConfigError(
+                f"{name} is {project.status}, not paused: pyspider_lite project set {name} --status RUNNING has it go on "
+                "(project run calls its on_start as well)"
+            )
         if state is None or not state.paused_until:
             click.echo(f"{name} does not pause")
             return
