@@ -52,8 +52,8 @@ def of_track(track: dict[str, Any]) -> frozenset[str]:
         return frozenset()
     raised = str(process.get("error") or "")
     if not raised:
-        said = str(process.get("exception") or "")
-        known = next((kinds for pattern, kinds in _SAID if pattern.match(said)), None)
+        text = said(process)
+        known = next((kinds for pattern, kinds in _SAID if pattern.match(text)), None)
         if known:
             return frozenset(known)
         raised = _raised_as(process)
@@ -61,6 +61,14 @@ def of_track(track: dict[str, Any]) -> frozenset[str]:
         return frozenset(_RAISED[raised])
     general = _of_fetch(fetch) if fetch.get("ok") is False else {"script"}
     return frozenset(general | ({raised} if raised else set()))
+
+
+def said(process: Any) -> str:
+    """What the run of this ``track.process`` failed with, in words: the text of its exception, or the class of one that has none, as
+    ``assert x`` and ``raise Exception()`` (behaviour P22 stores an empty text of them). "" if nothing is known."""
+    if not isinstance(process, dict):
+        return ""
+    return str(process.get("exception") or process.get("error") or "")
 
 
 def _of_fetch(fetch: dict[str, Any]) -> set[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pyspider_lite import assembly, bootstrap, exit_codes, settings
+from pyspider_lite import assembly, bootstrap, error_kinds, exit_codes, settings
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.database.script_files import ScriptFiles
 from pyspider_lite.models import Role, Task, TaskStatus
@@ -111,8 +111,8 @@ def _place(task: Task) -> str:
 def _reason(task: Task) -> str:
     """Why it failed: what the callback raised, else what the fetch met."""
     process, fetch = task.track.get("process") or {}, task.track.get("fetch") or {}
-    if process.get("exception"):
-        return str(process["exception"])
+    if said := error_kinds.said(process):
+        return said
     if fetch.get("error"):
         return str(fetch["error"])
     logs = str(process.get("logs") or "").strip()

@@ -284,6 +284,13 @@ def test_rows_of_pyspider_with_odd_content(shop: Shop, said: Callable[..., str])
     assert said().startswith(f"{URL} cannot be run: schedule.age is 'soon', not a number.\n")
 
 
+def test_an_exception_without_a_text_is_named(shop: Shop, said: Callable[..., str]) -> None:
+    shop.submitted()
+    process = {"ok": False, "exception": "", "error": "AssertionError"}
+    shop.ended(TaskStatus.FAILED, {"fetch": {"ok": True, "status_code": 200}, "process": process})
+    assert "(AssertionError)" in said()
+
+
 def test_links_that_the_callback_dropped(shop: Shop, said: Callable[..., str]) -> None:
     shop.submitted()
     track = {"fetch": {"status_code": 200}, "process": {"ok": True, "dropped": {"bad-url": 2, "duplicate": 1}}}

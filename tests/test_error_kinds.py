@@ -77,3 +77,17 @@ def test_the_page_about_tasks_has_all_kinds_and_its_commands_exist() -> None:
         assert command is not None, (name, word)
         known = {flag for option in command.params for flag in option.opts}
         assert set(re.findall(r"--[a-z-]+", rest.partition("#")[0])) <= known, (name, word)
+
+
+@pytest.mark.behaviour("P22")
+@pytest.mark.parametrize(
+    ("process", "words"),
+    [
+        ({"exception": "no price", "error": "ValueError"}, "no price"),
+        ({"exception": "", "error": "AssertionError"}, "AssertionError"),
+        ({"exception": None}, ""),
+        ("odd", ""),
+    ],
+)
+def test_an_exception_without_a_text_is_named_by_its_class(process: Any, words: str) -> None:
+    assert error_kinds.said(process) == words

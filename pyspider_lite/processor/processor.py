@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from pyspider_lite import error_kinds
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
@@ -335,5 +336,5 @@ def _log(page: Page, reports: Sequence[Report]) -> None:
         track["result"],
         sum(len(one.follows) for one in reports),
         len(reports[-1].messages),
-        track["exception"],
+        error_kinds.said(track) or None,
     )

@@ -101,7 +101,8 @@ class Runner:
         seconds = time.perf_counter() - started
         if isinstance(outcome, BaseException):
             log.write(format_exception(outcome))
-            return [report.failure(page, describe(outcome), log.text(), seconds, see(response, failed=True))]
+            reason = describe(outcome) or type(outcome).__name__
+            return [report.failure(page, reason, log.text(), seconds, see(response, failed=True))]
         try:
             return report.parts(make_report(page, response, outcome, log, seconds))
         except Exception as error:  # what it produced cannot be sent
@@ -150,7 +151,7 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
     exception = None
     if outcome.exception is not None:
         exception = describe(outcome.exception) + python2.hint(outcome.exception, outcome.traceback or "")
-        log.write(format_failure(task.project, exception, outcome.traceback))
+        log.write(format_failure(task.project, exception or type(outcome.exception).__name__, outcome.traceback))
     failed = exception is not None
     return Report(
         project=task.project,

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from typing import Any
 
+from pyspider_lite import error_kinds
 from pyspider_lite.counters import Counters
 from pyspider_lite.models import Report, TaskStatus
 from pyspider_lite.scheduler import rules
@@ -205,5 +206,4 @@ def _say_finished(project: ProjectRun) -> None:
 
 
 def _exception(report: Report) -> str:
-    process = report.track.get("process") or {}
-    return str(process.get("exception") or "")[:300]
+    return error_kinds.said(report.track.get("process"))[:300]

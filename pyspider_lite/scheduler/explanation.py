@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pyspider_lite import error_kinds
 from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, Task, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
 
@@ -208,7 +209,7 @@ def _success(task: Task) -> str:
 def _failure(task: Task) -> str:
     """The last line of what it failed with."""
     fetch, process = _part(task, "fetch"), _part(task, "process")
-    lines = str(process.get("exception") or fetch.get("error") or "").strip().splitlines()
+    lines = (error_kinds.said(process) or str(fetch.get("error") or "")).strip().splitlines()
     return lines[-1][:200] if lines else f"HTTP {fetch.get('status_code') or 'status unknown'}"
 
 

@@ -4,6 +4,7 @@ transactions that enter ticks and end their runs."""
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pyspider_lite import error_kinds
 from pyspider_lite.models import Control, CronJob, JobState, Report
 
 _MAX_ERROR = 300
@@ -44,8 +45,8 @@ def ended(states: list[JobState], row: Control, report: Report, now: float) -> l
     left_out = (report.info or {}).get("left_out")
     if left_out:
         return _missed(states, Missed(name, tick, 1, str(left_out)))
-    exception = (report.track.get("process") or {}).get("exception") or ""
-    error = "" if report.ok else (str(exception).strip().splitlines() or ["no reason is known"])[-1][:_MAX_ERROR]
+    exception = error_kinds.said(report.track.get("process"))
+    error = "" if report.ok else (exception.strip().splitlines() or ["no reason is known"])[-1][:_MAX_ERROR]
     return [
         replace(state, tick=max(tick, state.tick), ended=now, error=error) if state.job.name == name else state
         for state in states

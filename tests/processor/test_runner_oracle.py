@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspider_lite import error_kinds
 from pyspider_lite.models import Dispatch, FetchResponse, Page, Project
 from pyspider_lite.processor.pipe import Script
 from pyspider_lite.processor.runner import Runner
@@ -76,6 +77,19 @@ def run(vector):
     page = Page(Dispatch(**{**fields, "project_md5sum": md5}), FetchResponse(**revive(vector["fetch_result"])))
     limit = float(page.task.process.get("process_time_limit") or env.get("process_time_limit") or 0)
     return [runner.run(page, limit)[-1] for _ in range(vector.get("runs", 1))]
+
+
+@pytest.mark.parametrize("place", ["module", "callback"])
+def test_the_log_names_an_exception_without_a_text(place):
+    script = "from pyspider_lite import *\nclass Handler(BaseHandler):\n    def cb(self, response):\n        assert response is None\n"
+    vector = {
+        "script": script + ("assert False\n" if place == "module" else ""),
+        "task": {"taskid": "t", "project": "proj", "url": "http://site.test/p", "process": {"callback": "cb"}},
+        "fetch_result": {"status_code": 200},
+    }
+    process = run(vector)[0].track["process"]
+    assert error_kinds.said(process) == "AssertionError"
+    assert "AssertionError" in process["logs"].splitlines()[0 if place == "callback" else -1]
 
 
 def mask(logs):
