@@ -48,13 +48,15 @@ def quote_chinese(url: str, encoding: str = "utf-8") -> str:
     return url if url.isascii() else quote(url, safe=_ASCII, encoding=encoding)
 
 
-def build_url(url: str, params: Any = None) -> str:
+def build_url(url: object, params: Any = None) -> str:
     """The URL of a task: stripped, host in IDNA, path at least ``/``, ``params`` appended, non-ASCII escaped (H41, H42).
 
-    BadUrl says why it is none. TypeError: it is no str, or ``params`` are none.
+    Bytes are taken for UTF-8. BadUrl says why it is none. TypeError: ``params`` are none.
     """
+    if isinstance(url, bytes):
+        url = url.decode("utf-8", "replace")
     if not isinstance(url, str):
-        raise TypeError(f"crawl(): a URL must be a str, not {url!r:.100}")
+        raise BadUrl(f"a URL must be a str, not {type(url).__name__}")
     if len(url) >= MAX_URL_LENGTH:
         raise BadUrl(f"Maximum ({MAX_URL_LENGTH}) URL length error.")
     url = str(url).strip()

@@ -69,10 +69,14 @@ def test_a_list_with_bad_links_gives_the_tasks_of_the_others() -> None:
     assert [task.schedule for task in outcome.follows] == [{"age": 1}, {"age": 1}]
 
 
-def test_what_is_no_text_is_a_mistake_of_the_script() -> None:
-    outcome, _ = run(lambda self: self.crawl(["http://site.test/1", 5]))
-    assert "a URL must be a str, not 5" in str(outcome.exception)
-    assert len(outcome.follows) == 1
+@pytest.mark.behaviour("H40")
+@pytest.mark.parametrize("odd", [5, ["http://site.test/x"], {"href": "/x"}])
+def test_what_is_no_text_in_a_list_is_one_recorded_drop(odd: Any) -> None:
+    outcome, said = run(lambda self: self.crawl(["http://site.test/1", odd, b"http://site.test/\xe4\xb8\xad", None]))
+    assert outcome.ok, outcome.traceback
+    assert [task.url for task in outcome.follows] == ["http://site.test/1", "http://site.test/%E4%B8%AD"]
+    assert outcome.dropped == {"bad-url": 1}
+    assert said == [f"crawl({odd!r}): dropped: a URL must be a str, not {type(odd).__name__}"]
 
 
 @pytest.mark.behaviour("H45")
