@@ -256,6 +256,28 @@ def test_a_url_is_found_as_self_crawl_writes_it(shop: Shop, said: Callable[..., 
     assert said("http://shop.test/价").startswith(f"{written} was submitted")
 
 
+@pytest.mark.parametrize(
+    ("page", "written"),
+    [
+        ("mailto:a@b.c", "mailto:a@b.c"),
+        ("javascript:void(0)", "javascript:void(0)"),
+        ("tel:1", "tel:1"),
+        ("about.html", "about.html"),
+        ("", "/"),
+    ],
+)
+def test_whatever_self_crawl_takes_is_found_by_its_text(
+    shop: Shop, said: Callable[..., str], page: str, written: str
+) -> None:
+    shop.submitted(written, md5(written.encode()).hexdigest())
+    assert said(page).startswith(f"{written} was submitted")
+
+
+def test_an_id_may_look_like_a_url(shop: Shop, said: Callable[..., str]) -> None:
+    shop.submitted("http://shop.test/api", "shop://item/1")
+    assert said("shop://item/1").startswith("http://shop.test/api was submitted")
+
+
 def test_tasks_with_ids_of_their_own_are_found_by_url(shop: Shop, said: Callable[..., str]) -> None:
     shop.submitted("http://shop.test/api", "page-1")
     shop.submitted("http://shop.test/api", "page-2")

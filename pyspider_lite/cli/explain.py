@@ -42,19 +42,19 @@ def explain_command(ctx: click.Context, project: str, page: str) -> None:
             near = difflib.get_close_matches(project, names, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"there is no project {project}, so submissions to it are dropped{hint}")
-        taskid = _taskid(page)
         tasks = find(taskdb, project, page)
         leader, now, state = taskdb.leader(), taskdb.time(), taskdb.project_states().get(project)
     leads = leader is not None and leader.until >= now
+    lives, not_asked = _ask(settings, project, [task.taskid for task in tasks] or _ids(page))
     if not tasks:
         click.echo(_stranger(page, project))
-    not_asked = ""
-    for one in [task.taskid for task in tasks] or [taskid]:
-        live, not_asked = _ask(settings, project, one) if not not_asked else (None, not_asked)
+        lives = [max(lives, key=lambda live: bool(live and live.get("drop")))]
+    explained: list[Task | None] = [*tasks] or [None]
+    for task, live in zip(explained, lives, strict=True):
         around = explanation.Around(now=now, project=stored, leads=leads, live=live, state=state)
-        if len(tasks) > 1:
-            click.echo(f"{one}:")
-        _show(next((task for task in tasks if task.taskid == one), None), around)
+        if task is not None and len(tasks) > 1:
+            click.echo(f"{task.taskid}:")
+        _show(task, around)
     if not_asked:
         click.echo(f"Dropped submissions are known to the scheduler only, and it cannot be asked: {not_asked}.")
 
@@ -74,29 +74,25 @@ def _show(task: Task | None, around: explanation.Around) -> None:
 
 def _stranger(page: str, project: str) -> str:
     try:
-        if _is_url(page):
-            build_url(page)
+        build_url(page)
     except BadUrl as error:
         return f"{page} is never crawled: self.crawl drops it (bad-url): {error}"
     return explanation.of_stranger(page, project)
 
 
-def _is_url(page: str) -> bool:
-    return "://" in page or page.startswith("data:")
-
-
-def _taskid(page: str) -> str:
-    """The id that a GET of this URL has; what is no URL is an id."""
+def _ids(page: str) -> list[str]:
+    """The ids that may be meant: the text itself, and the one that a GET of it has. Any text may be either: `mailto:a@b` is a URL to
+    self.crawl, and `taskid=` may look like one."""
     try:
-        return md5string(build_url(page)) if _is_url(page) else page
+        return [page, md5string(build_url(page))]
     except BadUrl:
-        return md5string(page)
+        return [page]
 
 
 def find(taskdb: TaskDB, project: str, page: str) -> list[Task]:
     """The task with this id, or the newest ones with this URL, whatever their ids."""
-    found = taskdb.get(project, {page, _taskid(page)})
-    if found or not _is_url(page):
+    found = taskdb.get(project, set(_ids(page)))
+    if found:
         return found
     after: int | None = None
     for _ in range(LOOKED_THROUGH // 1000):
@@ -108,10 +104,13 @@ def find(taskdb: TaskDB, project: str, page: str) -> list[Task]:
     return found[:SHOWN]
 
 
-def _ask(settings: Settings, project: str, taskid: str) -> tuple[dict[str, Any] | None, str]:
-    """What the scheduler says, or why it does not."""
+def _ask(settings: Settings, project: str, taskids: list[str]) -> tuple[list[dict[str, Any] | None], str]:
+    """What the scheduler says of each task, or why it does not; it is not asked again then."""
+    lives: list[dict[str, Any] | None] = []
     try:
         url = bootstrap.scheduler_rpc(settings)
-        return client.call(url, settings.rpc_secret, "explain", project, taskid, timeout=_PATIENCE), ""
+        for taskid in taskids:
+            lives.append(client.call(url, settings.rpc_secret, "explain", project, taskid, timeout=_PATIENCE))
     except PyspiderLiteError as error:
-        return None, str(error)
+        return [*lives, *[None] * (len(taskids) - len(lives))], str(error)
+    return lives, ""
