@@ -82,8 +82,9 @@ def _attempts(task: Task) -> dict[str, str]:
         shown["error"] = ", ".join(sorted(kinds))
     schedule = rules.read_schedule(task.schedule)
     if schedule.retried or task.status == TaskStatus.FAILED:
-        status_code = (task.track.get("fetch") or {}).get("status_code")
-        shown["retry"] = f"{schedule.retried} of {schedule.retries_after(status_code)}"
+        fetch = task.track.get("fetch") or {}
+        retries = schedule.retries_after(fetch.get("status_code"), fetch.get("error_kind"))
+        shown["retry"] = f"{schedule.retried} of {retries}"
     if task.status == TaskStatus.ACTIVE and task.due is not None and task.due < _LAST_SHOWN:
         shown["next attempt at"] = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(task.due))
     return shown

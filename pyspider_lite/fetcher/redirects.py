@@ -104,8 +104,9 @@ class Chain:
         try:
             self.url = resolve(self.url, location)
         except InvalidURL as error:
+            # the server may mend it: unlike a task whose own URL is none, it is tried again
             raise FetchFailed(
-                "invalid-url", f"{without_password(self.url)} redirects to a bad address: {error}"
+                "redirects", f"{without_password(self.url)} redirects to a bad address: {error}"
             ) from error
         if status in _TO_GET and self._method != "HEAD":
             self._method, self._body = "GET", None

@@ -214,7 +214,8 @@ def _failure(task: Task) -> str:
 
 
 def _retries(task: Task, schedule: rules.Schedule) -> int:
-    return schedule.retries_after(_part(task, "fetch").get("status_code"))
+    fetch = _part(task, "fetch")
+    return schedule.retries_after(fetch.get("status_code"), fetch.get("error_kind"))
 
 
 def _part(task: Task, name: str) -> dict[str, Any]:

@@ -153,12 +153,14 @@ class Plan:
         self.applied.append(report)
 
     def _failed(self, report: Report, schedule: dict[str, Any], retry_delay: dict[str, float]) -> rules.Ended:
+        fetch = report.track.get("fetch") or {}
         return rules.on_failure(
             schedule,
             retry_delay,
             now=self.now,
             retry_after=report.retry_after,
-            status_code=(report.track.get("fetch") or {}).get("status_code"),
+            status_code=fetch.get("status_code"),
+            error_kind=fetch.get("error_kind"),
         )
 
     def _end(self, project: ProjectPlan, report: Report, state: TaskState, ended: rules.Ended) -> None:

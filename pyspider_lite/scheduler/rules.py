@@ -34,8 +34,10 @@ class Schedule(Struct, frozen=True):
     #: retries after a failure with this status, in place of ``retries``
     retry_status: dict[str, int] = {}
 
-    def retries_after(self, status_code: Any) -> int:
-        """How many retries there are for a page that failed with this status."""
+    def retries_after(self, status_code: Any, error_kind: Any = None) -> int:
+        """How many retries there are for a page that failed with this status; none for a URL that nobody can fetch, as `mailto:a@b`."""
+        if error_kind == "invalid-url":
+            return 0
         return self.retry_status.get(str(status_code), self.retries)
 
     @property
@@ -196,16 +198,17 @@ def on_failure(
     now: float,
     retry_after: float | None = None,
     status_code: Any = None,
+    error_kind: Any = None,
 ) -> Ended:
     """A run failed (behaviour S42, S43). The delay is the handler's whatever the task's age is (X-S4 mended, UA21);
     ``retry_after`` seconds, asked for by the server, are the earliest next try; ``retry_status`` may give this status its own number of
-    tries."""
+    tries. ``error_kind``: why no page came (behaviour F40)."""
     schedule = read_schedule(raw)
     table = retry_delay or DEFAULT_RETRY_DELAY
     delay = table.get(str(schedule.retried), table.get("", DEFAULT_RETRY_DELAY[""]))
     if schedule.periodic and schedule.age is not None:
         delay = min(delay, schedule.age) if delay >= 0 else schedule.age
-    elif schedule.retried >= schedule.retries_after(status_code) or delay < 0:
+    elif schedule.retried >= schedule.retries_after(status_code, error_kind) or delay < 0:
         return Ended(TaskStatus.FAILED, None, raw, "failed")
     due = now + max(delay, retry_after or 0)
     return Ended(TaskStatus.ACTIVE, due, {**raw, "retried": schedule.retried + 1, "exetime": due}, "retry")

@@ -85,7 +85,7 @@ def test_location_with_raw_bytes(serve, get, reply):
 )
 def test_only_http_and_https_are_followed(serve, get, reply, location):
     response = get(serve(reply(b"", "302 Found", f"Location: {location}")).url)
-    assert (response.status_code, response.error_kind) == (599, "invalid-url")
+    assert (response.status_code, response.error_kind) == (599, "redirects")
     assert len(response.redirects) == 1
 
 

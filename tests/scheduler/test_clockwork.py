@@ -189,6 +189,18 @@ def test_retries_by_status(crawl: Crawl, status: int, retries: int) -> None:
     assert crawl.events("retry") == retries
 
 
+@pytest.mark.behaviour("S42")
+def test_a_link_that_nobody_can_fetch_ends_at_once(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.ready("p")
+    track = {"fetch": {"status_code": 599, "error_kind": "invalid-url"}, "process": {"ok": False}, "save": {}}
+    crawl.pages["http://x/t"] = lambda run: replace(done(run), ok=False, track=track)
+    crawl.submit(new("t"))
+    crawl.crawl(3)
+    assert (crawl.task("t").status, crawl.task("t").due) == (TaskStatus.FAILED, None)
+    assert crawl.events("retry") == 0
+
+
 @pytest.mark.parametrize("name", ["on_start", "on_finished"])
 @pytest.mark.parametrize("failures", [1, 3, 4])
 def test_on_start_and_on_finished_are_retried(crawl: Crawl, name: str, failures: int) -> None:

@@ -63,6 +63,15 @@ def test_when_a_task_that_failed_is_tried_again(form: str, age: str, policy: str
 
 
 @pytest.mark.behaviour("S42")
+@pytest.mark.parametrize("schedule", [{}, {"retries": 5}, {"retry_status": {"599": 5}}])
+def test_a_url_that_nobody_can_fetch_is_not_tried_again(schedule: dict[str, Any]) -> None:
+    ended = rules.on_failure(schedule, {}, now=NOW, status_code=599, error_kind="invalid-url")
+    assert ended == rules.Ended(TaskStatus.FAILED, None, schedule, "failed")
+    other = rules.on_failure(schedule, {}, now=NOW, status_code=599, error_kind="redirects")
+    assert other.status == TaskStatus.ACTIVE
+
+
+@pytest.mark.behaviour("S42")
 @pytest.mark.parametrize(("form", "age"), list(product(FORMS, (0, 3, 40 * DAY))))
 def test_periodic_work_is_tried_for_ever(form: str, age: int) -> None:
     """By its delays, as far as they are shorter than its period."""
