@@ -15,8 +15,10 @@ from pyspider_lite.errors import ConfigError
 
 #: user:password@ of a URL; host:8080/@name is none. A password may hold any character, the last @ ends it.
 _CREDENTIALS = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^\s:/@'\"]*):(?!\d{1,5}(?:[/?#\s]|$))\S*@")
-#: the same where all of the text is one URL
-_CREDENTIALS_OF_ONE = re.compile(r"(?P<head>://[^:/@]*):.*@", re.DOTALL)
+#: the same where all of the text is one URL; in those of files an @ or a colon says nothing
+_SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
+_OF_FILES = re.compile(r"(?:(?:sqlalchemy\+)?sqlite|local\+|builtin:|memory:|(?:kombu\+)?redis\+socket:)")
+_NO_PORT = re.compile(r"(?P<head>[^:/?#\[]*:)(?!\d{0,5}(?:[/?#;,]|$)).*", re.DOTALL)
 #: brokers' URLs have it among the parameters too
 _PARAMETER = re.compile(r"(?P<head>[?&;](?:password|passwd|pwd|secret)=)[^&;\s'\"]*", re.IGNORECASE)
 _COLOURS = {"D": "34", "I": "32", "W": "33", "E": "31", "C": "35"}
@@ -26,12 +28,29 @@ _TALKATIVE = ("amqp", "kombu", "urllib3", "asyncio")
 
 def mask_url(text: str, *, alone: bool = False) -> str:
     """``text`` with the passwords of all URLs in it replaced by ***; ``alone`` says that it is one URL of a database or a queue,
-    whose password may hold blanks or look like a port."""
-    if "@" in text:
-        text = (_CREDENTIALS_OF_ONE if alone else _CREDENTIALS).sub(r"\g<head>:***@", text)
+    whose password may hold blanks or look like a port, and which may be written wrongly: then too much is masked, not too little."""
     if "=" in text:
         text = _PARAMETER.sub(r"\g<head>***", text)
-    return text
+    if alone:
+        return _mask_one(text)
+    return _CREDENTIALS.sub(r"\g<head>:***@", text) if "@" in text else text
+
+
+def _mask_one(url: str) -> str:
+    found = _SCHEME.match(url)
+    scheme, rest = (found[0], url[found.end() :]) if found else ("", url)
+    if rest.startswith("/") and _OF_FILES.match(scheme):
+        return url
+    login, at, place = rest.rpartition("@")
+    if not at:
+        return scheme + _NO_PORT.sub(r"\g<head>***", rest, count=1) if scheme and _NO_PORT.match(rest) else url
+    user, colon, _ = login.partition(":")
+    if not scheme or "/" in user or "@" in user:
+        return f"{scheme}***@{place}"
+    if colon:
+        return f"{scheme}{user}:***@{place}"
+    # a database's user may need no password; anywhere else one word is the password without its colon
+    return url if scheme.endswith("db://") else f"{scheme}***@{place}"
 
 
 class LogFormatter(logging.Formatter):

@@ -172,6 +172,20 @@ SECTIONS: dict[str, type[Struct]] = {
 }
 
 
+_SECRET = frozenset(
+    {
+        "taskdb",
+        "projectdb",
+        "resultdb",
+        "message_queue",
+        "rpc_secret",
+        "scheduler_rpc",
+        "coordination",
+        "fetcher.proxy",
+    }
+)
+
+
 class Option(NamedTuple):
     """One option as declared above."""
 
@@ -185,6 +199,11 @@ class Option(NamedTuple):
     def path(self) -> str:
         """section.name as messages show it."""
         return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def secret(self) -> bool:
+        """Its value may hold a password."""
+        return self.path in _SECRET
 
     @property
     def env(self) -> str:

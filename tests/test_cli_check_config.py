@@ -56,6 +56,36 @@ def test_nothing_set_is_well_and_nothing_is_made(check: Callable[..., Any]) -> N
         assert line in outcome.out
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://SECRET@127.0.0.1:1/0",
+        "pyspider:SECRET@127.0.0.1",
+        "mysql+taskdb:/u:SECRET@127.0.0.1",
+        "mysql+taskdb//u:SECRET@127.0.0.1",
+        "mysql+taskdb:u:SECRET@127.0.0.1",
+        "//u:SECRET@127.0.0.1",
+        "mysql+taskdb:///u:SECRET@127.0.0.1:1",
+        "mysql+taskdb://u:SECRET",
+        "mysql+taskdb://u@SECRET@127.0.0.1:1",
+        "sqlalchemy+postgresql+taskdb://u@SECRET@127.0.0.1:1/d",
+        "redis//:SECRET@127.0.0.1",
+        "redis:/:SECRET@127.0.0.1",
+        "SECRET@127.0.0.1:1",
+        ":SECRET@127.0.0.1:1",
+        ":SECRET@127.0.0.1,127.0.0.2",
+        "amqp:u:SECRET@127.0.0.1",
+        ["SECRET"],
+    ],
+)
+def test_no_malformed_url_shows_its_password(check: Callable[..., Any], url: Any) -> None:
+    outcome = check(
+        taskdb=url, message_queue=url, coordination=url, **({"rpc-secret": url} if url == ["SECRET"] else {})
+    )
+    assert outcome.code == 2
+    assert "SECRET" not in outcome.out + outcome.err
+
+
 def test_coordination(check: Callable[..., Any]) -> None:
     assert "coordination" not in check().out
     bad = check(coordination="zookeeper://")

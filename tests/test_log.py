@@ -69,6 +69,50 @@ def test_the_password_of_one_url_is_masked(url, shown):
     assert log.mask_url(url, alone=True) == shown
 
 
+MALFORMED = {
+    "redis://SECRET@192.168.1.3:6379/0": "redis://***@192.168.1.3:6379/0",
+    "pyspider:SECRET@host": "***@host",
+    "mysql+taskdb:/u:SECRET@h": "***@h",
+    "mysql+taskdb//u:SECRET@h": "***@h",
+    "mysql+taskdb:u:SECRET@h": "***@h",
+    "//u:SECRET@h": "***@h",
+    "mysql+taskdb:///u:SECRET@h": "mysql+taskdb://***@h",
+    "mysql+taskdb://u:SECRET": "mysql+taskdb://u:***",
+    "mysql+taskdb://u@SECRET@h": "mysql+taskdb://***@h",
+    "sqlalchemy+postgresql+taskdb://u@SECRET@h/d": "sqlalchemy+postgresql+taskdb://***@h/d",
+    "redis//:SECRET@h": "***@h",
+    "redis:/:SECRET@h": "***@h",
+    "redis://:SECRET": "redis://:***",
+    "SECRET@h:6379": "***@h:6379",
+    ":SECRET@h:6379": "***@h:6379",
+    ":SECRET@h1,h2": "***@h1,h2",
+    "amqp:u:SECRET@h": "***@h",
+    "u:SECRET://x@h": "***@h",
+    "redis://h/0?password=SEC@SECRET": "redis://h/0?password=***",
+}
+
+
+@pytest.mark.parametrize(("url", "shown"), list(MALFORMED.items()))
+def test_the_password_of_a_malformed_url_is_masked(url, shown):
+    assert log.mask_url(url, alone=True) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://[::1]:6379/0",
+        "sentinel://h1:1;sentinel://h2:2/0?master_name=m",
+        "builtin:///tmp/a@b:c/queue.sock",
+        "redis+socket:///tmp/a@b",
+        "redis://h1:6379,h2:6379",
+        "http://127.0.0.1:23333/",
+        "mysql+taskdb://h:/db",
+    ],
+)
+def test_a_url_without_a_password_is_shown(url):
+    assert log.mask_url(url, alone=True) == url
+
+
 def test_a_password_in_a_traceback_is_masked():
     try:
         raise ValueError("mysql://root:secret@db/")

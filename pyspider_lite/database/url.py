@@ -63,7 +63,7 @@ def parse(url: str, kind: str, *, prefixed: bool = False) -> Target:
     """
     scheme, separator, rest = url.partition("://")
     engine, _, driver_and_kind = scheme.partition("+")
-    if not separator or not driver_and_kind:
+    if not separator or not driver_and_kind or ":" in scheme or "@" in scheme:
         raise ConfigError(f"{mask_url(url, alone=True)}: not a database URL; {_USES.format(kind)}")
     found = scheme.rpartition("+")[2]
     if found != kind:
@@ -130,6 +130,8 @@ def _mysql_url(rest: str, kind: str, url: str) -> sa.URL:
     """D4: everything may be left out; the password is taken literally."""
     login, _, place = rest.rpartition("@")
     user, _, password = login.partition(":")
+    if "@" in user and not password:  # the server would name it in its refusal
+        raise ConfigError(f"{mask_url(url, alone=True)}: the user's name ends at a colon, USER:PASSWORD@HOST")
     address, _, database = place.partition("/")
     host, _, port = address.partition(":")
     if port and not (port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536):
@@ -153,6 +155,9 @@ def _sqlalchemy_url(dialect: str, rest: str, url: str) -> sa.URL:
         raise ConfigError(
             f"{mask_url(url, alone=True)}: not a URL that SQLAlchemy can read; %-encode special characters"
         ) from None
+    if "@" in (made.host or ""):
+        # to look for it would show half of the password
+        raise ConfigError(f"{mask_url(url, alone=True)}: its host cannot be read; %-encode special characters")
     if not made.database:
         raise ConfigError(f"{mask_url(url, alone=True)}: the name of the database is missing at its end")
     return made

@@ -42,7 +42,7 @@ def connect(
         broker = broker_url.parse(url)
         backend = _load(_BROKERS.get(broker.scheme, _ANY_BROKER))
         return backend(broker, name, maxsize=maxsize, late_ack=late_ack, prefix=prefix, expires=expires)  # type: ignore[no-any-return]
-    if not separator or not rest:
+    if not separator or not rest or ":" in scheme or "@" in scheme:
         raise ConfigError(
             f"{mask_url(url, alone=True)!r} is not the URL of a message queue; use builtin://PATH or redis://HOST:6379/0"
         )
