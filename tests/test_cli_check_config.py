@@ -86,6 +86,17 @@ def test_no_malformed_url_shows_its_password(check: Callable[..., Any], url: Any
     assert "SECRET" not in outcome.out + outcome.err
 
 
+def test_a_full_redis_is_a_problem(check: Callable[..., Any]) -> None:
+    with Redis() as redis, redis.client() as client:
+        assert check(message_queue=redis.url).code == 0
+        assert client.keys() == []
+        client.config_set("maxmemory", "1")
+        outcome = check(message_queue=redis.url)
+    assert outcome.code == 2
+    (problem,) = problems(outcome)
+    assert problem.startswith(f"message-queue: {redis.url}: redis is full: ")
+
+
 def test_coordination(check: Callable[..., Any]) -> None:
     assert "coordination" not in check().out
     bad = check(coordination="zookeeper://")

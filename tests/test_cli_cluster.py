@@ -63,7 +63,11 @@ def test_no_leader_and_no_workers() -> None:
     assert (first, second[:31]) == ("no scheduler leads", "nobody hears the other workers ")
     assert cluster_view.missing(view(leads=False)) == ["no scheduler is running"]
     (sentence,) = cluster_view.missing(view(ALL[0]))
-    assert sentence.startswith("a scheduler leads, but hears no worker")
+    assert sentence.startswith("a scheduler leads, but hears no worker: do they run")
+    (sentence,) = cluster_view.missing(
+        view(row("scheduler", waiting={"redis://db/0": NOW - 9}), row("fetcher", age=30))
+    )
+    assert sentence == "a scheduler leads, but hears no worker while it waits for redis://db/0"
 
 
 def test_what_cannot_be_asked_is_missing_too() -> None:

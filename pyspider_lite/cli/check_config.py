@@ -27,7 +27,7 @@ PATIENCE = 25.0
 def check_config_command(ctx: click.Context) -> int:
     """Connect to everything that the settings name, and show what is found.
 
-    Makes and changes nothing, and takes 30 seconds at most. Ends with 0 when all is well, with 2 when there are problems, one line
+    Leaves nothing behind, and takes 30 seconds at most. Ends with 0 when all is well, with 2 when there are problems, one line
     each.
     """
     _, findings = examine(ctx)

@@ -75,8 +75,11 @@ def missing(view: View) -> list[str]:
             found.append("nobody hears the other workers meanwhile: what is shown of them is from before")
         return found
     if all(row.beat.role == Role.SCHEDULER for row in live):
+        away = sorted(view.leader_row.beat.waiting) if view.leader_row is not None else []
         found.append(
-            "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix?"
+            f"a scheduler leads, but hears no worker while it waits for {' and '.join(away)}"
+            if away
+            else "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix?"
         )
         return found
     found += (f"all {role}s are paused" if there else f"no {role} is running" for role, there in idle(view).items())

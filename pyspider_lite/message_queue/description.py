@@ -1,4 +1,4 @@
-"""What is at the URL of a message queue, in sentences: for ``check-config``. Nothing is made or changed there."""
+"""What is at the URL of a message queue, in sentences: for ``check-config``. Nothing that is made there stays."""
 
 from contextlib import closing
 from typing import Any

@@ -130,8 +130,8 @@ class KombuQueue:
         self._drop()
 
     def inspect(self, queues: Sequence[str]) -> tuple[str, dict[str, int]]:
-        """What the broker is, and how many messages wait in those of ``queues`` (full names) that are there. Nothing is made or
-        changed. Raises QueueError."""
+        """What the broker is, and how many messages wait in those of ``queues`` (full names) that are there. Nothing that is
+        made stays. Raises QueueError."""
         self.close()
         with self._reach(prepare=False):
             depths = {queue: depth for queue in queues if (depth := self._look(queue)) is not None}

@@ -182,12 +182,21 @@ class RedisQueue(KombuQueue):
         self._renewed = time.monotonic()
 
     def _product(self) -> str:
-        info = self._channel.client.info()
+        """Writes a key and takes it away: a server that is full, or a copy that only reads, answers everything else."""
+        client = self._channel.client
+        client.set(f"{self._key}:check", b"", px=1000)
+        client.delete(f"{self._key}:check")
+        info = client.info()
         text = f"Redis {info.get('redis_version', '')}".strip()
         policy = str(info.get("maxmemory_policy", ""))
         if info.get("maxmemory") and policy not in ("", "noeviction"):
             text += f"; it throws keys away when memory is short: set maxmemory-policy noeviction, not {policy}"
         return text
+
+    def _reason(self, error: Exception) -> str:
+        if "used memory > 'maxmemory'" in str(error):
+            return "redis is full: its maxmemory is reached and it takes nothing more; free memory there or raise maxmemory"
+        return super()._reason(error)
 
     def _is_refusal(self, error: Exception) -> bool:
         return isinstance(error, redis.AuthenticationError) or "NOAUTH" in str(error)
