@@ -9,12 +9,14 @@ import os
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 SCHEDULER_PORT = 23333
+_BROKER_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
 FETCHER_PORT = 24444
 #: pages that one fetcher may fetch at the same time
 MAX_POOLSIZE = 10_000
@@ -158,7 +160,7 @@ class Settings(Struct, kw_only=True):
     def digest(self) -> str:
         """Tells whether two processes belong together: databases, broker and prefix, without telling what they are. The rest may
         well differ from machine to machine."""
-        shared = (self.taskdb, self.projectdb, self.resultdb, self.queue_url, self.queue_prefix)
+        shared = (self.taskdb, self.projectdb, self.resultdb, _normal(self.queue_url), self.queue_prefix)
         return hashlib.sha256(msgspec.json.encode(shared)).hexdigest()[:12]
 
 
@@ -219,6 +221,22 @@ def options(section: str) -> Iterator[Option]:
         for part in (hints[info.name], *get_args(hints[info.name])):  # int, or int | None
             for meta in getattr(part, "__metadata__", ()):
                 yield Option(section, info.name, part, info.default, meta)
+
+
+def _normal(queue_url: str) -> str:
+    """Of a broker's URL one of the ways to write it: the default port is named, and so is Redis' database 0, for which pyspider's
+    tutorials have /db (behaviour Q3); the virtual host is encoded."""
+    url = queue_url.strip().removeprefix("kombu+")
+    match = re.fullmatch(r"(rediss?|amqps?)://([^/?#;,]*)(/[^?#;,]*)?", url)
+    if match is None:
+        return url
+    scheme, place, path = match[1], match[2], (match[3] or "")
+    if not re.search(r":\d+$", place.rpartition("@")[2]):
+        place = f"{place.removesuffix(':')}:{_BROKER_PORTS[scheme]}"
+    if scheme.startswith("redis"):
+        database = path.strip("/")
+        return f"{scheme}://{place}/{int(database) if database.isdecimal() else 0}"
+    return f"{scheme}://{place}/{quote(unquote(path[1:]) or '/', safe='')}"
 
 
 def sqlite_file(url: str) -> str | None:

@@ -233,3 +233,20 @@ def test_the_digest_is_of_what_machines_share(load):
     assert load({"fetcher": {"poolsize": 3}, "drain_timeout": 5, "debug": True}).settings.digest == plain.digest
     for shared in ({"resultdb": "sqlite+resultdb:///x.db"}, {"queue_prefix": "x."}, {"message_queue": "redis://h/0"}):
         assert load(shared).settings.digest != plain.digest
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        ["redis://h:6379/0", "redis://h:6379/db", "redis://h", "redis://h/", "kombu+redis://h/00"],
+        ["redis://:p@h:6379/1", "redis://:p@h/1/"],
+        ["redis://[::1]/0", "redis://[::1]:6379/db"],
+        ["amqp://u:p@h:5672//", "amqp://u:p@h", "amqp://u:p@h/%2F", "amqp://u:p@h/"],
+        ["amqp://h/a/b", "amqp://h/a%2Fb"],
+        ["redis://h/2?db=1"],
+    ],
+)
+def test_the_digest_is_the_same_for_each_way_to_write_a_broker(load, ways):
+    digests = {load({"message_queue": way}).settings.digest for way in ways}
+    assert len(digests) == 1
+    assert load({"message_queue": "redis://h/3"}).settings.digest not in digests
