@@ -13,14 +13,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 from pyspider_lite import assembly, exit_codes, log, message_queue, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
-from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.errors import ConfigError, PyspiderLiteError, RefusedToStart
 from pyspider_lite.health import HealthServer, open_port
 from pyspider_lite.models import Control, ControlKind, NewTask, Project, QueueName, Role
-from pyspider_lite.rpc import RpcServer
+from pyspider_lite.rpc import RpcServer, client
 from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.settings import Settings
 
@@ -183,6 +184,36 @@ def scheduler_rpc(options: Settings) -> str:
             "run this there, or set xmlrpc-host and rpc-secret there"
         )
     return leader.rpc
+
+
+def call_scheduler(options: Settings, url: str, method: str, *arguments: Any, timeout: float = 15.0) -> Any:
+    """`client.call` of the scheduler at ``url``; if nobody answers at an address of this machine, the error says where one leads."""
+    try:
+        return client.call(url, options.rpc_secret, method, *arguments, timeout=timeout)
+    except RefusedToStart as error:
+        if not is_loopback(urlsplit(url).hostname or ""):
+            raise
+        raise RefusedToStart(f"{error}{_where_it_leads(options)}") from error
+
+
+def _where_it_leads(options: Settings) -> str:
+    """The end of a sentence, "" if it is not known."""
+    try:
+        with open_taskdb(options) as taskdb:
+            leader, now = taskdb.leader(), taskdb.time()
+    except PyspiderLiteError:
+        return ""
+    if leader is None or leader.until < now:
+        return ""
+    host = leader.holder.partition(":")[0]
+    if host == socket.gethostname():
+        return ""
+    if leader.rpc and is_loopback(urlsplit(leader.rpc).hostname or ""):
+        return (
+            f"; the scheduler leads on host {host} and listens on its loopback only: run the command there, "
+            "or set xmlrpc-host and rpc-secret there"
+        )
+    return f"; the scheduler leads on host {host}" + (f", at {leader.rpc}" if leader.rpc else ", without XML-RPC")
 
 
 # --- databases ----------------------------------------------------------------------------------------------------------

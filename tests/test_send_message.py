@@ -95,6 +95,21 @@ def test_what_it_says_when_there_is_no_scheduler_to_tell(
 @pytest.mark.parametrize(
     ("rpc", "text"),
     [
+        ("http://127.0.0.1:1/", " and listens on its loopback only: run the command there, or set xmlrpc-host and"),
+        ("http://192.168.1.3:1/", ", at http://192.168.1.3:1/"),
+        ("", ", without XML-RPC"),
+    ],
+)
+def test_nobody_here_but_one_elsewhere(folder: Path, command: Callable[..., Any], rpc: str, text: str) -> None:
+    lead(folder, rpc, "elsewhere")
+    outcome = command("--scheduler-rpc", "http://127.0.0.1:1/", *SENT)
+    assert outcome.code == 3
+    assert f"does not answer: Connection refused; the scheduler leads on host elsewhere{text}" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("rpc", "text"),
+    [
         ("", "the scheduler that leads, elsewhere:7:abc, runs without XML-RPC"),
         ("http://127.0.0.1:23333/", "listens for XML-RPC on its own machine, elsewhere, only: run this there, or set"),
         ("http://[::1]:23333/", "listens for XML-RPC on its own machine, elsewhere, only"),

@@ -21,7 +21,6 @@ from pyspider_lite.database.url import Target, parse
 from pyspider_lite.database.worker_table import peek
 from pyspider_lite.errors import DatabaseError, PyspiderLiteError
 from pyspider_lite.models import ACTIVE_PROJECT
-from pyspider_lite.rpc import client
 from pyspider_lite.scheduler import rules
 from pyspider_lite.settings import Settings
 
@@ -154,8 +153,9 @@ class Examiner:
     def scheduler(self) -> Callable[..., Any]:
         """Calls to the scheduler that leads. Raises PyspiderLiteError if it cannot be asked from here."""
         url = bootstrap.scheduler_rpc(self._settings)
-        secret = self._settings.rpc_secret
-        return lambda method, *arguments: client.call(url, secret, method, *arguments, timeout=_ANSWER)
+        return lambda method, *arguments: bootstrap.call_scheduler(
+            self._settings, url, method, *arguments, timeout=_ANSWER
+        )
 
 
 def count_periodic(tasks: Inspection, name: str) -> tuple[int, int] | None:

@@ -11,7 +11,6 @@ from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import ConfigError, PyspiderLiteError
 from pyspider_lite.handler.url import BadUrl, build_url, md5string
 from pyspider_lite.models import Task
-from pyspider_lite.rpc import client
 from pyspider_lite.scheduler import explanation
 from pyspider_lite.settings import Settings
 
@@ -110,7 +109,7 @@ def _ask(settings: Settings, project: str, taskids: list[str]) -> tuple[list[dic
     try:
         url = bootstrap.scheduler_rpc(settings)
         for taskid in taskids:
-            lives.append(client.call(url, settings.rpc_secret, "explain", project, taskid, timeout=_PATIENCE))
+            lives.append(bootstrap.call_scheduler(settings, url, "explain", project, taskid, timeout=_PATIENCE))
     except PyspiderLiteError as error:
         return [*lives, *[None] * (len(taskids) - len(lives))], str(error)
     return lives, ""

@@ -6,7 +6,6 @@ import click
 
 from pyspider_lite import bootstrap
 from pyspider_lite.cli import options
-from pyspider_lite.rpc import client
 
 _URL = "data:,on_message"
 
@@ -26,5 +25,5 @@ def send_message_command(ctx: click.Context, scheduler_rpc: str | None, project:
         "fetch": {"save": ["__command__", message]},
         "process": {"callback": "_on_message"},
     }
-    client.call(scheduler_rpc or bootstrap.scheduler_rpc(settings), settings.rpc_secret, "send_task", task)
+    bootstrap.call_scheduler(settings, scheduler_rpc or bootstrap.scheduler_rpc(settings), "send_task", task)
     click.echo(f"sent to {project}")

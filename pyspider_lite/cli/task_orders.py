@@ -16,7 +16,6 @@ from pyspider_lite.cli import options
 from pyspider_lite.cli.task_choice import ACTIVE, FAILING, RAN, Wanted, check_kinds, pages
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
 from pyspider_lite.models import ACTIVE_PROJECT, Task
-from pyspider_lite.rpc import client
 from pyspider_lite.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,9 +46,9 @@ class Orders:
         while True:
             try:
                 self._url = self._url or bootstrap.scheduler_rpc(self._settings)
-                answer: dict[str, int] = client.call(
+                answer: dict[str, int] = bootstrap.call_scheduler(
+                    self._settings,
                     self._url,
-                    self._settings.rpc_secret,
                     "order_tasks",
                     project,
                     action,
