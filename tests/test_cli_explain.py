@@ -185,7 +185,10 @@ def test_a_task_that_was_never_tried(shop: Shop, said: Callable[..., str]) -> No
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"status": "STOP"}, "but the project is STOP: `pyspider_lite project run shop` starts it."),
+        (
+            {"status": "STOP"},
+            "but the project is STOP: `pyspider_lite project set shop --status RUNNING` has it go on.",
+        ),
         ({"rate": 0}, "but the project's rate is 0: `pyspider_lite project set shop --rate 1` changes that."),
         ({"burst": 0}, "but the project's burst is 0: `pyspider_lite project set shop --burst 1` changes that."),
     ],

@@ -119,7 +119,7 @@ def _hindrance(name: str, around: Around) -> str:
     if project is None:
         return f"there is no project {name} any more, so nothing gives it out"
     if project.status not in ACTIVE_PROJECT:
-        return f"the project is {project.status}: `pyspider_lite project run {name}` starts it"
+        return f"the project is {project.status}: `pyspider_lite project set {name} --status RUNNING` has it go on"
     for what in ("rate", "burst"):
         if getattr(project, what) <= 0:
             return f"the project's {what} is 0: `pyspider_lite project set {name} --{what} 1` changes that"
