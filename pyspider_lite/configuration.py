@@ -187,7 +187,8 @@ def _convert(one: Option, value: Any, where: str) -> Any:
         if isinstance(converted, str) and b"\0" in os.fsencode(converted):
             raise ValueError
     except (msgspec.ValidationError, ValueError) as error:
-        got = f"what is not shown ({type(value).__name__})" if one.secret else _shown(value)
+        hidden = one.secret and isinstance(value, str | list | dict)
+        got = f"a {type(value).__name__}, not shown as it may hold a password" if hidden else _shown(value)
         raise ConfigError(f"{where}: expected {_expected(one)}, got {got}") from (None if one.secret else error)
     return converted
 
