@@ -96,7 +96,9 @@ class AliasFinder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         """A module of ours, unless its package is somebody else's. ModuleNotFoundError for what is left out says why."""
         parent = fullname.rpartition(".")[0]
-        if parent and parent != "pyspider_lite" and getattr(sys.modules.get(parent), "__loader__", None) is not self:
+        # by its module's name: another finder of ours may have made the package
+        made_by = type(getattr(sys.modules.get(parent), "__loader__", None)).__module__
+        if parent and parent != "pyspider_lite" and made_by != __name__:
             return None
         if fullname in LEFT_OUT:
             raise ModuleNotFoundError(f"{fullname} is not part of pyspider_lite: {LEFT_OUT[fullname]}", name=fullname)

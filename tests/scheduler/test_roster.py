@@ -85,7 +85,7 @@ def test_a_database_that_is_away_is_said_once_and_nothing_is_forgotten(
     def refuse(rows: Any) -> None:
         tries.append(rows)
         if away.is_set():
-            raise DatabaseError("the database is away")
+            raise DatabaseError("the roster's database is away")
         put(rows)
 
     roster._taskdb.put_workers = refuse  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ def test_a_database_that_is_away_is_said_once_and_nothing_is_forgotten(
     away.clear()
     until(lambda: len(listed(taskdb)) == 3)
     assert listed(taskdb)["web:2:bb"].beat.load == 2
-    assert caplog.text.count("the database is away") == 1
+    assert caplog.text.count("the roster's database is away") == 1
 
 
 def test_the_rate_is_over_the_last_minute(roster: Roster) -> None:
