@@ -1,4 +1,4 @@
-"""What the tests of the scheduler share: `played_crawl` can be imported, and ``crawl`` is one on empty databases."""
+"""What the tests of the scheduler share: `played_crawl` can be imported, ``crawl`` is one on empty databases, and ``ready`` one with a project."""
 
 import sys
 from collections.abc import Iterator
@@ -18,3 +18,11 @@ def crawl(tmp_path: Path) -> Iterator[Crawl]:
     yield crawl
     crawl.check()
     crawl.close()
+
+
+@pytest.fixture
+def ready(crawl: Crawl) -> Crawl:
+    """A crawl with a project ``p`` whose script has answered."""
+    crawl.project()
+    crawl.ready("p")
+    return crawl

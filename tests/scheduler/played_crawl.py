@@ -145,6 +145,14 @@ class Crawl:
     def ack(self) -> None:
         self.acked += 1
 
+    def one_task(self, **schedule: Any) -> Dispatch:
+        """A project with one task that was given out."""
+        self.project()
+        self.ready("p")
+        self.submit(new("t", schedule=schedule))
+        (task,) = self.tasks()
+        return task
+
     # --- what workers do ----------------------------------------------------------------------------------------------
 
     def tasks(self) -> list[Dispatch]:

@@ -15,13 +15,6 @@ from pyspider_lite.scheduler import dead_letters
 from pyspider_lite.scheduler.leases import POISON_AFTER
 
 
-@pytest.fixture
-def ready(crawl: Crawl) -> Crawl:
-    crawl.project()
-    crawl.ready("p")
-    return crawl
-
-
 def kinds(crawl: Crawl) -> list[tuple[str, str, str]]:
     return [(letter.kind, letter.project, letter.taskid) for letter in crawl.taskdb.dead_letters()]
 

@@ -29,13 +29,6 @@ def order(crawl: Crawl, action: str, *taskids: str, priority: int = 0, stale: in
     return {str(word): count for word, count in wanted.outcomes.items()}
 
 
-@pytest.fixture
-def ready(crawl: Crawl) -> Crawl:
-    crawl.project()
-    crawl.ready("p")
-    return crawl
-
-
 def test_a_failed_task_runs_again_with_all_its_retries(ready: Crawl) -> None:
     ready.pages["http://x/a"] = fails
     ready.submit(new("a", schedule={"retries": 0, "priority": 3}, fetch={"save": 1}))
