@@ -2,24 +2,9 @@
 
 import pytest
 from msgspec.structs import replace
-from played_crawl import (
-    INFO,
-    Crawl,
-    beat,
-    done,
-    fails,
-    links,
-    new,
-    runs,
-)
+from played_crawl import INFO, Crawl, beat, done, fails, links, new, runs
 
-from pyspider_lite.models import (
-    Claim,
-    Message,
-    QueueName,
-    Role,
-    TaskStatus,
-)
+from pyspider_lite.models import Claim, Message, QueueName, Role, TaskStatus
 
 # --- projects that change ------------------------------------------------------------------------------------------------
 

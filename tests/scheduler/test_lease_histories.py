@@ -3,7 +3,9 @@
 from collections import Counter
 
 import pytest
-from lease_histories import BOUND, STEP, Violation, World, replay
+from lease_histories import World, replay
+from lease_oracle import BOUND, Violation
+from played_cluster import STEP
 
 from pyspider_lite.scheduler.leases import Leases
 

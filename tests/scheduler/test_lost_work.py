@@ -3,30 +3,12 @@
 from pathlib import Path
 
 import pytest
-from played_crawl import (
-    Crawl,
-    Outlet,
-    beat,
-    claim,
-    done,
-    empty,
-    fails,
-    links,
-    new,
-    runs,
-)
+from played_crawl import Crawl, Outlet, beat, claim, done, empty, fails, links, new, runs
 
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import (
-    Claim,
-    Handover,
-    QueueName,
-    Release,
-    Role,
-    StatusBatch,
-    TaskStatus,
-)
+from pyspider_lite.models import Claim, Handover, QueueName, Release, Role, StatusBatch, TaskStatus
 from pyspider_lite.scheduler.inbox import Heard
+
 
 @pytest.mark.behaviour("S29", "X-S6")
 def test_what_a_dead_worker_had_is_given_out_again_and_the_first_result_counts(crawl: Crawl) -> None:

@@ -2,24 +2,9 @@
 
 import pytest
 from msgspec.structs import replace
-from played_crawl import (
-    Crawl,
-    beat,
-    claim,
-    done,
-    fails,
-    links,
-    new,
-    raw,
-    runs,
-)
+from played_crawl import Crawl, beat, claim, done, fails, links, new, raw, runs
 
-from pyspider_lite.models import (
-    Claim,
-    NewTaskBatch,
-    QueueName,
-    TaskStatus,
-)
+from pyspider_lite.models import Claim, NewTaskBatch, QueueName, TaskStatus
 
 # --- reports ------------------------------------------------------------------------------------------------------------
 

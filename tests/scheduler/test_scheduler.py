@@ -7,24 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import Raw
-from played_crawl import (
-    INFO,
-    Crawl,
-    beat,
-    done,
-    fails,
-    links,
-    new,
-    raw,
-)
+from played_crawl import INFO, Crawl, beat, done, fails, links, new, raw
 
-from pyspider_lite.models import (
-    Dispatch,
-    NewTask,
-    NewTaskBatch,
-    Role,
-    TaskStatus,
-)
+from pyspider_lite.models import Dispatch, NewTask, NewTaskBatch, Role, TaskStatus
 from pyspider_lite.scheduler.scheduler import Options
 
 ORACLE = json.loads((Path(__file__).parents[1] / "data/oracle/scheduler.json").read_text())

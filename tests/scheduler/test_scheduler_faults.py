@@ -6,22 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played_crawl import (
-    Crawl,
-    beat,
-    claim,
-    done,
-    links,
-    new,
-    raw,
-    runs,
-)
+from played_crawl import Crawl, beat, claim, done, links, new, raw, runs
 
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import (
-    NewTaskBatch,
-    TaskStatus,
-)
+from pyspider_lite.models import NewTaskBatch, TaskStatus
 
 
 class Faulty:
