@@ -1,6 +1,7 @@
-"""The backends that every conformance test of this folder runs on. A new server is one more parameter."""
+"""The backends that every conformance test of this folder runs on. A new server is one more parameter. `stored_tasks` can be imported."""
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,6 +11,8 @@ import pytest
 from pyspider_lite.bench.servers import MariaDb, PostgreSql
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 #: kind of database -> URL
 Urls = Callable[[str], str]

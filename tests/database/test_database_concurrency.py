@@ -6,19 +6,14 @@ import time
 from collections.abc import Callable
 
 import pytest
+from stored_tasks import P, new
 
 from pyspider_lite.database import connect_resultdb, connect_taskdb
-from pyspider_lite.database.base import NewRow, TaskDB
+from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
-from pyspider_lite.models import Item, NewTask, TaskEnd, TaskResult, TaskStatus
-
-P = "shop"
+from pyspider_lite.models import Item, TaskEnd, TaskResult, TaskStatus
 
 Urls = Callable[[str], str]
-
-
-def new(taskid: str) -> NewRow:
-    return NewRow(task=NewTask(taskid=taskid, project=P, url="u"), due=1.0, priority=0, updatetime=1.0)
 
 
 def together(*works: Callable[[], None]) -> None:

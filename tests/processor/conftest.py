@@ -1,9 +1,11 @@
-"""A real processor with its real child, on memory queues, in a thread of the test."""
+"""A real processor with its real child, on memory queues, in a thread of the test. `callback_scripts` can be imported."""
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,8 @@ from pyspider_lite.models import (
 )
 from pyspider_lite.processor.processor import Options, Processor
 from pyspider_lite.processor.scripts import script_md5
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 HTML = b"<html><title>T</title><a href='/a'>a</a></html>"
 _spaces = itertools.count()

@@ -1,0 +1,154 @@
+"""What every taskdb must do: tables that are dropped or older, and the leader row."""
+
+import threading
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+from stored_tasks import P, insert, new, one, submission
+
+from pyspider_lite.database import schema
+from pyspider_lite.database.base import TaskDB
+from pyspider_lite.errors import LostLeadership
+from pyspider_lite.models import Control, ControlKind, DeadLetter, ProjectState
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("D17")
+def test_projects_are_those_with_a_table(taskdb: TaskDB) -> None:
+    assert taskdb.projects() == set()
+    taskdb.open_project("shop")
+    taskdb.open_project("shop")
+    taskdb.open_project("select")
+    assert taskdb.projects() == {"shop", "select"}
+
+
+def test_dropping_a_project_takes_everything_of_it_and_nothing_else(taskdb: TaskDB) -> None:
+    for project in (P, "other"):
+        taskdb.open_project(project)
+        with taskdb.begin(None) as tx:
+            tx.insert(project, [new("a")])
+            tx.add_controls([Control(id=f"{project}-1", project=project, kind="cron", task=submission("c"))])
+            tx.put_project_states([ProjectState(project=project)])
+            tx.add_dead_letters([DeadLetter(kind="k", project=project, reason="r", payload=b"", time=1.0)])
+    taskdb.drop_project(P)
+    assert taskdb.projects() == {"other"}
+    assert (taskdb.select(P), len(taskdb.select("other"))) == ([], 1)
+    assert [row.project for row in taskdb.controls(0, 10)] == ["other"]
+    assert list(taskdb.project_states()) == ["other"]
+    assert [row.project for row in taskdb.dead_letters()] == ["other"]
+    taskdb.drop_project("never there")
+
+
+def test_a_state_table_from_before_there_were_pauses(taskdb: TaskDB) -> None:
+    with taskdb.begin(None) as tx:
+        tx.put_project_states([ProjectState(project=P, active=3, armed=True)])
+    database = taskdb._database  # type: ignore[attr-defined]
+    with database.change_tables() as conn:
+        quoted = conn.dialect.identifier_preparer.quote_identifier("lite-project-state")
+        for column in ("paused_until", "pause_reason", "info"):
+            conn.exec_driver_sql(f"ALTER TABLE {quoted} DROP COLUMN {column}")
+        schema.ensure(conn, schema.PROJECT_STATE)
+    assert taskdb.project_states() == {P: ProjectState(project=P, active=3, armed=True)}
+    with taskdb.begin(None) as tx:
+        tx.put_project_states([ProjectState(project=P, paused_until=1.5, pause_reason="why", info='{"of": "价"}')])
+        assert tx.project_states([P])[P].pause_reason == "why"
+        assert tx.project_states([P])[P].info == '{"of": "价"}'
+    assert taskdb.project_states()[P].paused_until == 1.5
+
+
+def test_a_row_that_cannot_be_read_does_not_stop_the_others(taskdb: TaskDB, caplog: pytest.LogCaptureFixture) -> None:
+    insert(taskdb, new("a"), new("b"))
+    with taskdb.begin(None) as tx:
+        tx.add_controls([Control(id=name, project=P, kind=ControlKind.CRON, task=submission(name)) for name in "xyz"])
+        tx.postpone(P, [submission("a")])
+    database = taskdb._database  # type: ignore[attr-defined]
+    with database.write() as conn:
+        conn.execute(sa.update(schema.CONTROL).where(schema.CONTROL.c.id == "y").values(task="{half"))
+        tasks = schema.task_table(taskdb._tables.name(P), conn.dialect.name)  # type: ignore[attr-defined]
+        conn.execute(sa.update(tasks).where(tasks.c.taskid == "a").values(pending="{half"))
+    for _ in range(2):
+        assert [found.id for found in taskdb.controls(0, 10)] == ["x", "z"]
+    assert caplog.text.count(f"control work y of {P} cannot be read") == 1
+    with taskdb.begin(None) as tx:
+        assert {taskid: state.pending for taskid, state in tx.states(P, ["a", "b"]).items()} == {"a": None, "b": None}
+    assert one(taskdb, "a").pending is None
+
+
+def test_what_asks_for_a_deletion_outlives_it(taskdb: TaskDB) -> None:
+    epoch = taskdb.lead("a", 9.0, "")
+    row = Control(id="d", project=P, kind=ControlKind.DELETE, task=submission("d"))
+    with taskdb.begin(None) as tx:
+        tx.add_controls([row, msgspec.structs.replace(row, id="c", kind=ControlKind.CRON)])
+    taskdb.drop_project(P, epoch)
+    assert [found.id for found in taskdb.controls(0, 10)] == ["d"]
+    insert(taskdb, new("a"))
+    with pytest.raises(LostLeadership):
+        taskdb.drop_project(P, (epoch or 0) - 1)
+    assert one(taskdb, "a").taskid == "a"
+
+
+def test_a_table_dropped_by_another_process_reads_as_nothing(taskdb: TaskDB) -> None:
+    insert(taskdb, new("a"))
+    copy = taskdb.copy()
+    copy.drop_project(P)
+    copy.close()
+    assert taskdb.select(P) == []
+    insert(taskdb, new("b"))
+    assert one(taskdb, "b").taskid == "b"
+
+
+# --- the leader row ---------------------------------------------------------------------------------------------------
+
+
+def test_one_leads_until_its_term_ends(taskdb: TaskDB) -> None:
+    assert taskdb.leader() is None
+    first = taskdb.lead("one", 100.0, "127.0.0.1:1")
+    assert first is not None
+    leader = taskdb.leader()
+    assert leader is not None
+    assert (leader.epoch, leader.holder, leader.rpc) == (first, "one", "127.0.0.1:1")
+    assert 90 < leader.until - taskdb.time() <= 100
+    assert taskdb.lead("two", 100.0, "") is None
+    taskdb.resign(first)
+    second = taskdb.lead("two", -1.0, "")
+    assert second is not None
+    assert second > first
+    # its term is over, but nobody took the lead
+    assert taskdb.renew(second, -1.0)
+    third = taskdb.lead("one", 100.0, "")
+    assert third is not None
+    assert third > second
+    assert not taskdb.renew(second, 100.0)
+    taskdb.resign(second)
+    assert taskdb.lead("two", 100.0, "") is None
+    assert taskdb.renew(third, 200.0)
+    renewed = taskdb.leader()
+    assert renewed is not None
+    assert renewed.until - taskdb.time() > 150
+
+
+def test_who_leads_already_gets_a_new_epoch(taskdb: TaskDB) -> None:
+    first, second = taskdb.lead("one", 100.0, ""), taskdb.lead("one", 100.0, "")
+    assert first is not None
+    assert second is not None
+    assert second > first
+    assert not taskdb.renew(first, 100.0)
+
+
+def test_only_one_of_many_becomes_leader(taskdb: TaskDB) -> None:
+    copies = [taskdb.copy() for _ in range(6)]
+    epochs: list[int | None] = []
+
+    def run(copy: TaskDB, name: str) -> None:
+        epochs.append(copy.lead(name, 100.0, ""))
+
+    threads = [threading.Thread(target=run, args=(copy, f"h{i}")) for i, copy in enumerate(copies)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for copy in copies:
+        copy.close()
+    assert sorted(epochs, key=str) == [1, None, None, None, None, None]

@@ -1,0 +1,144 @@
+"""The processor with its real child: what becomes of other pages beside a slow one, in a drain, and while the next queue is full."""
+
+import time
+from pathlib import Path
+
+import pytest
+from callback_scripts import OK, script
+
+from pyspider_lite.models import Beat, Claim, QueueName, Release
+
+
+def until_told(folder: Path) -> str:
+    """A script whose `cb` ends when the folder has a file of the page's name."""
+    return script(f"""
+        def cb(self, response):
+            while not os.path.exists(os.path.join({str(folder)!r}, os.path.basename(response.url))):
+                time.sleep(0.02)
+
+        def quiet(self, response):
+            pass
+    """)
+
+
+def tell(folder: Path, page) -> None:
+    (folder / page.task.url.rpartition("/")[2]).touch()
+
+
+def test_other_projects_go_on_beside_a_slow_page(rig, tmp_path):
+    source = until_told(tmp_path)
+    slow, same = rig.page(source), [rig.page(source, "quiet") for _ in range(3)]
+    others = [rig.page(OK, project="q") for _ in range(3)]
+    rig.put(slow, *same, *others)
+    assert all(rig.report_of(page).ok for page in others)
+    # another processor could take these now; here they come after the slow one
+    rig.until(lambda: rig.handed_over(QueueName.TO_PROCESSOR))
+    assert rig.handed_over(QueueName.TO_PROCESSOR)[0].runs == [page.task.key for page in same]
+    rig.until(lambda: rig.said(Beat) and rig.said(Beat)[-1].running == slow.task.key)
+    assert not any(report.project == "p" for report in rig.reports())
+    tell(tmp_path, slow)
+    assert all(rig.report_of(page).ok for page in [slow, *same])
+    rig.until(lambda: not rig.processor._aside)
+
+
+def test_a_project_of_slow_pages_runs_one_at_a_time_and_leaves_room_for_others(rig, tmp_path):
+    pages = [rig.page(until_told(tmp_path)) for _ in range(3)]
+    rig.put(*pages)
+    for number, page in enumerate(pages):
+        rig.until(lambda: rig.processor._aside)
+        assert all(rig.run(rig.page(OK, project="q")).ok for _ in range(5))
+        assert len(rig.processor._aside) == 1 and len([one for one in rig.reports() if one.project == "p"]) == number
+        tell(tmp_path, page)
+        assert rig.report_of(page).ok
+
+
+@pytest.mark.behaviour("P1")
+def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
+    slow = [rig.page(until_told(tmp_path), project=name) for name in ("p", "r", "s")]
+    others = [rig.page(OK, "quiet", project="q") for _ in range(3)]
+    control = rig.page(OK, "quiet", project="q", control="c1", run=0)
+    rig.put(*slow, *others)
+    rig.until(lambda: len(rig.processor._aside) == 2 and rig.processor._lane.page)
+    rig.put(control, queue=QueueName.CONTROL)
+    rig.until(lambda: rig.handed_over(QueueName.TO_PROCESSOR) and rig.handed_over(QueueName.CONTROL))
+    assert rig.handed_over(QueueName.TO_PROCESSOR)[0].runs == [page.task.key for page in others]
+    # another processor would take them now; here they come back after a slow one
+    for page in slow:
+        tell(tmp_path, page)
+    assert all(rig.report_of(page).ok for page in [*slow, *others, control])
+
+
+def test_drain_finishes_the_page_and_gives_the_others_back(fresh_rig):
+    fresh_rig.start()
+    slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(0.8)"))
+    others = [fresh_rig.page(OK, project="q") for _ in range(3)]
+    fresh_rig.put(slow, *others)
+    fresh_rig.until(lambda: fresh_rig.heartbeat._running == slow.task.key)
+    fresh_rig.stop()
+    fresh_rig.pump()
+    assert fresh_rig.report_of(slow, 1).ok
+    assert sorted(run for item in fresh_rig.said(Release) for run in item.runs) == sorted(p.task.key for p in others)
+    assert fresh_rig.heartbeat.load == 0
+
+
+def test_drain_has_an_end(fresh_rig):
+    fresh_rig.start(drain_timeout=0.5)
+    page = fresh_rig.page(script("def cb(self, response):\n    time.sleep(60)"))
+    fresh_rig.put(page)
+    fresh_rig.until(lambda: fresh_rig.heartbeat._running)
+    started = time.monotonic()
+    fresh_rig.stop()
+    fresh_rig.pump()
+    assert time.monotonic() - started < 6
+    assert not fresh_rig.reports() and page.task.key in [run for item in fresh_rig.said(Release) for run in item.runs]
+
+
+@pytest.mark.behaviour("X-M5", "P32")
+def test_results_wait_when_the_result_queue_is_full(fresh_rig):
+    fresh_rig.start(results_size=1)
+    pages = [fresh_rig.page(OK) for _ in range(12)]
+    for page in pages:
+        fresh_rig.put(page)
+        time.sleep(0.05)
+    queue = fresh_rig.connect(QueueName.RESULTS)()
+    deadline = time.monotonic() + 15
+    while not queue.qsize():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.3)
+    assert queue.qsize() == 1
+    fresh_rig.until(lambda: len(fresh_rig.results) == 12)
+    assert {report.key for report in fresh_rig.results} == {page.task.key for page in pages}
+
+
+@pytest.mark.behaviour("P2", "X-P2")
+def test_paused_it_takes_nothing_and_finishes_what_it_has(fresh_rig):
+    fresh_rig.start()
+    slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(0.6)"), project="slow")
+    rest = [fresh_rig.page(OK, "quiet") for _ in range(3)]
+    fresh_rig.put(slow, *rest)
+    fresh_rig.until(lambda: fresh_rig.said(Claim))
+    fresh_rig.processor.pause()
+    assert all(fresh_rig.report_of(page).ok for page in (slow, *rest))
+    fresh_rig.until(lambda: fresh_rig.said(Beat)[-1].state == "paused" and not fresh_rig.said(Beat)[-1].holds)
+    later = fresh_rig.page(OK, "quiet")
+    fresh_rig.put(later)
+    beats = len(fresh_rig.said(Beat))
+    fresh_rig.until(lambda: len(fresh_rig.said(Beat)) > beats + 2)
+    assert len(fresh_rig.said(Claim)) == 1
+    fresh_rig.processor.resume()
+    assert fresh_rig.report_of(later).ok
+
+
+def test_drained_it_gives_back_what_has_not_begun(fresh_rig):
+    fresh_rig.start()
+    slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(0.6)"), project="slow")
+    rest = [fresh_rig.page(OK, "quiet") for _ in range(3)]
+    fresh_rig.put(slow, *rest)
+    fresh_rig.until(lambda: any(beat.running == slow.task.key for beat in fresh_rig.said(Beat)))
+    fresh_rig.processor.drain()
+    assert fresh_rig.report_of(slow).ok
+    fresh_rig.until(lambda: fresh_rig.said(Beat)[-1].state == "drained")
+    assert [run for release in fresh_rig.said(Release) for run in release.runs] == [page.task.key for page in rest]
+    fresh_rig.processor.resume()
+    assert fresh_rig.run(fresh_rig.page(OK, "quiet")).ok
