@@ -1,4 +1,4 @@
-"""The real suite, started as its users start it, in a folder of its own."""
+"""The real suite, started as its users start it, in a folder of its own. `places` and other modules of this folder can be imported."""
 
 import contextlib
 import json
@@ -9,12 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyspider_lite.bench import processes
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from places import SCRIPT, Place
 
 #: seconds for a test with daemons, unless it says otherwise: each waits with deadlines of its own
 TIMEOUT = 300
@@ -152,3 +157,12 @@ def _suites_in(parent: Path) -> Iterator[Callable[..., Suite]]:
                     os.kill(pid, signal.SIGKILL)
                 suite.process.wait(10)
                 raise
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A folder with a script, shop.py."""
+    with ExitStack() as cleanup:
+        found = Place(tmp_path, cleanup)
+        found.write("shop.py", SCRIPT)
+        yield found

@@ -3,39 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from places import HEAD, START, ended, start
 
-ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.e2e
-
-HEAD = "from pyspider_lite import BaseHandler\n\n\nclass Handler(BaseHandler):\n    retry_delay = {0: 0}\n\n"
-START = "    def on_start(self):\n        self.crawl('data:,hello', callback=self.page, retries=0)\n\n"
-
-
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "pyspider_lite", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ended(process: subprocess.Popen[str], timeout: float = 30.0) -> tuple[int, str, str]:
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        pytest.fail(f"it did not end\n{out}\n{err}")
-    return process.returncode, out, err
 
 
 @pytest.mark.behaviour("C95")

@@ -8,7 +8,6 @@ To write them anew: `WRITE_EXPECTED=1 pytest tests/e2e/test_scripts.py -k sqlite
 import contextlib
 import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,14 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from scripts_site import SiteServer
 
 from pyspider_lite import assembly, bootstrap, configuration
 from pyspider_lite.bench import servers
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Project, TaskStatus
-
-sys.path.insert(0, str(Path(__file__).parent))
-from scripts_site import SiteServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
