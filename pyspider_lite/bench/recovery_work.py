@@ -1,11 +1,14 @@
 """What the daemons of `recovery` work on: a site, three kinds of slow work, and one file in which everybody notes what begins and ends."""
 
-import asyncio
 import os
 import re
-import threading
 import time
+from functools import partial
 from pathlib import Path
+
+from pyspider_lite.bench.web_server import Answer, WebServer, response
+
+_REQUEST = re.compile(rb"GET /(\w+)/(\d+) ")
 
 #: seconds that each kind of work takes
 SLOW = {"fetch": 2.0, "process": 2.0, "result": 1.5}
@@ -114,67 +117,26 @@ class Log:
                 self._ended.setdefault(kind, {})[key] = float(at)
 
 
-class Site:
-    """Answers /KIND/NUMBER, pages of the kind ``fetch`` slowly; notes requests and answers. Listens from a thread."""
+class Site(WebServer):
+    """Answers /KIND/NUMBER, pages of the kind ``fetch`` slowly; notes requests and answers."""
 
     def __init__(self, log: Log) -> None:
+        super().__init__()
         self.log = log
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="site", daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
-    def __enter__(self) -> "Site":
-        self._thread.start()
-        if not self._ready.wait(10):
-            raise OSError("the site could not be started")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        making = self._loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, backlog=1024)
-        server = self._loop.run_until_complete(making)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-
-
-class _Connection(asyncio.Protocol):
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while b"\r\n\r\n" in self._buffer:
-            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-            match = re.match(rb"GET /(\w+)/(\d+) ", head)
-            if match is None:
-                self._transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-                continue
-            kind, key = match[1].decode(), f"{self._site.url}/{match[1].decode()}/{match[2].decode()}"
-            if kind in ("fetch", "tick"):
-                self._site.log.note("began", kind, key)
-            delay = SLOW["fetch"] if kind == "fetch" else 0.0
-            asyncio.get_running_loop().call_later(delay, self._answer, kind, key)
-
-    def _answer(self, kind: str, key: str) -> None:
-        if self._transport.is_closing():
-            return
-        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nok")
+    def answer(self, head: bytes, client: str) -> Answer:
+        """A page of two letters."""
+        match = _REQUEST.match(head)
+        if match is None:
+            return Answer(response(b"", "404 Not Found"))
+        kind = match[1].decode()
+        key = f"{self.url}/{kind}/{match[2].decode()}"
+        if kind in ("fetch", "tick"):
+            self.log.note("began", kind, key)
         if kind == "fetch":
-            self._site.log.note("ended", kind, key)
+            return Answer(response(b"ok"), SLOW["fetch"], partial(self.log.note, "ended", kind, key))
+        return Answer(response(b"ok"))

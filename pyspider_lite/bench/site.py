@@ -4,12 +4,11 @@ Each page links to four children of a tree (so that all pages are reachable), to
 twice: about nine of ten links met in a crawl are repeats, as on real sites.
 """
 
-import asyncio
 import random
 import re
-import threading
 from collections import Counter
-from collections.abc import Iterator
+
+from pyspider_lite.bench.web_server import Answer, WebServer, response
 
 _WORDS = [
     "amber",
@@ -94,86 +93,26 @@ def page(index: int, pages: int, size: int, seed: int) -> bytes:
     return "".join(parts).encode()
 
 
-class Site:
-    """Serves the pages on a loopback port, from a thread; counts the requests."""
+class Site(WebServer):
+    """Serves the pages; counts the requests, those for nothing that there is under -1."""
 
     def __init__(self, pages: int, size: int = 5_000, seed: int = 1, delay: float = 0.0) -> None:
+        super().__init__()
         self.pages = pages
         self.requests: Counter[int] = Counter()
         self.delay = delay
-        #: open connections
-        self.connections: set[asyncio.Transport] = set()
-        self._bodies = [_answer(page(index, pages, size, seed)) for index in range(pages)]
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="site", daemon=True)
-        self._ready = threading.Event()
-        self.port = 0
+        self._bodies = [response(page(index, pages, size, seed)) for index in range(pages)]
 
     @property
     def url(self) -> str:
         """Where the crawl begins."""
-        return f"http://127.0.0.1:{self.port}/0.html"
+        return f"http://{self.host}:{self.port}/0.html"
 
-    def __enter__(self) -> "Site":
-        self._thread.start()
-        self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(
-            self._loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, backlog=512)
-        )
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        for connection in list(self.connections):
-            connection.abort()
-        # one more round, in which the transports are closed
-        self._loop.run_until_complete(asyncio.sleep(0))
-
-    def answers(self, request: bytes) -> Iterator[bytes]:
-        """What to send for the requests in these bytes (whole ones: crawlers do not pipeline)."""
-        match = _REQUEST.match(request)
+    def answer(self, head: bytes, client: str) -> Answer:
+        """A page after the site's delay."""
+        match = _REQUEST.match(head)
         index = int(match[1]) if match else -1
-        if 0 <= index < self.pages:
-            self.requests[index] += 1
-            yield self._bodies[index]
-        else:
-            self.requests[-1] += 1
-            yield b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-
-
-def _answer(body: bytes) -> bytes:
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
-class _Connection(asyncio.Protocol):
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._site.connections.add(transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._site.connections.discard(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while b"\r\n\r\n" in self._buffer:
-            request, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-            for answer in self._site.answers(request + b"\r\n\r\n"):
-                if self._site.delay:
-                    asyncio.get_running_loop().call_later(self._site.delay, self._transport.write, answer)
-                else:
-                    self._transport.write(answer)
+        if not 0 <= index < self.pages:
+            index = -1
+        self.requests[index] += 1
+        return Answer(response(b"", "404 Not Found") if index < 0 else self._bodies[index], self.delay)

@@ -4,13 +4,13 @@ So a follow-up that was forgotten is not found by another way. Each page also li
 again for that. Every seventh page is slow.
 """
 
-import asyncio
 import contextlib
 import re
-import threading
 import time
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
+
+from pyspider_lite.bench.web_server import Answer, WebServer, response
 
 _FAN = 4
 #: one of so many pages is slow
@@ -72,78 +72,32 @@ def parse(line: str) -> Request:
     return Request(float(moment), agent, path)
 
 
-class Pages:
-    """Serves the pages from a thread and writes the access log as requests come."""
+class Pages(WebServer):
+    """Serves the pages and writes the access log as requests come."""
 
     def __init__(self, pages: int, log: Path) -> None:
+        super().__init__()
         self.pages = pages
         self.requests: list[Request] = []
-        self._log = log
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="pages", daemon=True)
-        self._ready = threading.Event()
-        self.port = 0
+        self._log = open(log, "w", buffering=1)  # noqa: SIM115 - closed at the end
 
-    def __enter__(self) -> "Pages":
-        self._thread.start()
-        if not self._ready.wait(10):
-            raise OSError("the site cannot listen")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._log.close()
 
     def url(self, number: int) -> str:
         """Where a page is."""
-        return f"http://127.0.0.1:{self.port}{path_of(number)}"
+        return f"http://{self.host}:{self.port}{path_of(number)}"
 
-    def _serve(self) -> None:
-        with open(self._log, "w", buffering=1) as file:
-            asyncio.set_event_loop(self._loop)
-            server = self._loop.run_until_complete(
-                self._loop.create_server(lambda: _Connection(self, file), "127.0.0.1", 0, backlog=1024)
-            )
-            self.port = server.sockets[0].getsockname()[1]
-            self._ready.set()
-            self._loop.run_forever()
-            server.close()
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
-
-    def answer(self, head: bytes, file: TextIO) -> tuple[float, bytes]:
-        """Note a request; seconds until it is to be answered, and the answer."""
+    def answer(self, head: bytes, client: str) -> Answer:
+        """Note a request."""
         match, agent = _REQUEST.match(head), _AGENT.search(head)
         path = match[1].decode("latin-1") if match else "?"
         request = Request(time.time(), agent[1].decode("latin-1") if agent else "?", path)
         self.requests.append(request)
-        print(f"{request.time:.4f} {request.agent} {request.path}", file=file)
+        print(f"{request.time:.4f} {request.agent} {request.path}", file=self._log)
         with contextlib.suppress(ValueError):
             number = int(path.removeprefix("/").removesuffix(".html"))
             if 0 <= number < self.pages:
-                return delay(number), _answer("200 OK", body(number, self.pages))
-        return 0.0, _answer("404 Not Found", b"")
-
-
-def _answer(status: str, content: bytes) -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
-
-
-class _Connection(asyncio.Protocol):
-    def __init__(self, site: Pages, file: TextIO) -> None:
-        self._site = site
-        self._file = file
-        self._buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while b"\r\n\r\n" in self._buffer:
-            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
-            seconds, answer = self._site.answer(head + b"\r\n", self._file)
-            asyncio.get_running_loop().call_later(seconds, self._transport.write, answer)
+                return Answer(response(body(number, self.pages)), delay(number))
+        return Answer(response(b"", "404 Not Found"))
