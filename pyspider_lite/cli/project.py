@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -80,8 +81,7 @@ def push(
 @click.pass_context
 def list_projects(ctx: click.Context, form: str) -> None:
     """List all projects with their numbers of tasks and dead letters."""
-    settings = options.settings_of(ctx, quiet=True)
-    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+    with _databases(ctx) as (projectdb, taskdb):
         heads, states = sorted(projectdb.heads(), key=lambda head: head.name), taskdb.project_states()
         letters = Counter[str]()
         for found in taskdb.count_dead_letters():
@@ -111,8 +111,7 @@ def list_projects(ctx: click.Context, form: str) -> None:
 @click.pass_context
 def jobs(ctx: click.Context, name: str, form: str) -> None:
     """List the @every methods of a project: next run, last run and how it ended, missed ones and why."""
-    settings = options.settings_of(ctx, quiet=True)
-    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+    with _databases(ctx) as (projectdb, taskdb):
         project, states, now = _project(projectdb, name), taskdb.project_states(), taskdb.time()
     records = jobs_view.as_records(project, states.get(name) or ProjectState(project=name), now)
     for line in jobs_view.as_lines(records) if form == "text" else map(json.dumps, records):
@@ -126,8 +125,7 @@ def jobs(ctx: click.Context, name: str, form: str) -> None:
 @click.pass_context
 def show_project(ctx: click.Context, name: str) -> None:
     """Say what a project does now, and why not if it does nothing."""
-    settings = options.settings_of(ctx, quiet=True)
-    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+    with _databases(ctx) as (projectdb, taskdb):
         project = _project(projectdb, name)
         state, now = taskdb.project_states().get(name) or ProjectState(project=name), taskdb.time()
         doomed = _is_doomed(taskdb, project)
@@ -174,8 +172,7 @@ def set_project(
 @click.pass_context
 def run(ctx: click.Context, name: str) -> None:
     """Make a project active (RUNNING unless it is in DEBUG) and call its on_start."""
-    settings = options.settings_of(ctx, quiet=True)
-    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+    with _databases(ctx) as (projectdb, taskdb):
         project = _project(projectdb, name)
         _refuse_if_doomed(taskdb, project)
         state = taskdb.project_states().get(name)
@@ -206,8 +203,7 @@ def stop(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def resume(ctx: click.Context, name: str) -> None:
     """Lift the pause of a project whose last tasks all failed: its tasks are tried again at once."""
-    settings = options.settings_of(ctx, quiet=True)
-    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+    with _databases(ctx) as (projectdb, taskdb):
         project = _project(projectdb, name)
         state = taskdb.project_states().get(name)
         if project.status not in ACTIVE_PROJECT:
@@ -229,8 +225,7 @@ def resume(ctx: click.Context, name: str) -> None:
 @click.pass_context
 def delete(ctx: click.Context, name: str, yes: bool) -> None:
     """Delete a project with its tasks and results. The scheduler does it, so one has to be running."""
-    settings = options.settings_of(ctx, quiet=True)
-    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+    with _databases(ctx) as (projectdb, taskdb):
         project = _project(projectdb, name)
         if not yes and not sys.stdin.isatty():
             raise ConfigError("delete asks before it deletes, and there is no terminal to ask on: add --yes")
@@ -244,6 +239,14 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
                 f"{name} is stopped and its deletion is noted, but not done after {DELETE_PATIENCE:.0f} s: is a scheduler running?"
             )
     click.echo(f"{name} is deleted")
+
+
+@contextmanager
+def _databases(ctx: click.Context) -> Iterator[tuple[ProjectDB, TaskDB]]:
+    """The projectdb, and the taskdb, which need not be there yet."""
+    settings = options.settings_of(ctx, quiet=True)
+    with bootstrap.open_projectdb(settings) as projectdb, bootstrap.open_taskdb(settings, create=True) as taskdb:
+        yield projectdb, taskdb
 
 
 def _await_deletion(projectdb: ProjectDB, project: Project) -> bool:

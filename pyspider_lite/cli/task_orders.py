@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import replace
@@ -17,8 +18,6 @@ from pyspider_lite.cli.task_choice import ACTIVE, FAILING, RAN, Wanted, check_ki
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
 from pyspider_lite.models import ACTIVE_PROJECT, Task
 from pyspider_lite.settings import Settings
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: seconds between two orders at most; it is as long as the last one took, so that the crawl has at least half of the scheduler
 _LONGEST_PAUSE = 1.0
@@ -108,7 +107,26 @@ def _sum(action: str, outcomes: Counter[str]) -> str:
 # --- commands -----------------------------------------------------------------------------------------------------------
 
 
-def _choosing(function: F) -> F:
+class Choice(NamedTuple):
+    """Which tasks, as all these commands are told it."""
+
+    project: str
+    #: by URL or id
+    named: tuple[str, ...]
+    errors: tuple[str, ...]
+    callback: str | None
+    dry_run: bool
+
+
+def _choosing(function: Callable[..., None]) -> Callable[..., None]:
+    """Options that choose tasks; the command gets them as one Choice."""
+
+    @wraps(function)
+    def command(
+        project: str, tasks: tuple[str, ...], errors: tuple[str, ...], callback: str | None, dry_run: bool, **rest: Any
+    ) -> None:
+        function(Choice(project, tasks, check_kinds(errors), callback, dry_run), **rest)
+
     for decorate in reversed(
         (
             click.argument("project"),
@@ -119,8 +137,8 @@ def _choosing(function: F) -> F:
             click.option("--dry-run", is_flag=True, help="Only count them."),
         )
     ):  # fmt: skip
-        function = decorate(function)
-    return function
+        command = decorate(command)
+    return command
 
 
 @click.command()
@@ -130,52 +148,31 @@ def _choosing(function: F) -> F:
 @click.option("--cancelled", is_flag=True, help="Those that were cancelled.")
 @click.option("--all", "everything", is_flag=True, help="All that have run, failed or not.")
 @click.pass_context
-def retry(
-    ctx: click.Context,
-    project: str,
-    tasks: tuple[str, ...],
-    errors: tuple[str, ...],
-    callback: str | None,
-    dry_run: bool,
-    failed: bool,
-    waiting: bool,
-    cancelled: bool,
-    everything: bool,
-) -> None:
+def retry(ctx: click.Context, /, choice: Choice, everything: bool, **flags: bool) -> None:
     """Run tasks of PROJECT again, now and with all their retries: those given by URL or id, or all that the options choose.
 
     With --error alone they are those that failed for good or wait for a retry, with --callback alone all that have run. What is under
     way or waits its turn anyway is left alone. The server is not asked whether a page changed. The crawl goes on meanwhile; a scheduler
     has to be running.
     """
-    flags = {"failed": failed, "waiting": waiting, "cancelled": cancelled}
     states = {state for state, given in flags.items() if given}
-    if everything or (not states and callback is not None and not errors):
+    if everything or (not states and choice.callback is not None and not choice.errors):
         states |= RAN
-    elif not states and errors:
+    elif not states and choice.errors:
         states |= FAILING
-    wanted = Wanted(states=frozenset(states), errors=check_kinds(errors), callback=callback) if states else None
-    _run(ctx, project, tasks, "retry", wanted, dry_run)
+    _run(ctx, choice, "retry", frozenset(states))
 
 
 @click.command()
 @_choosing
 @click.option("--all", "everything", is_flag=True, help="All that wait or run.")
 @click.pass_context
-def cancel(
-    ctx: click.Context,
-    project: str,
-    tasks: tuple[str, ...],
-    errors: tuple[str, ...],
-    callback: str | None,
-    dry_run: bool,
-    everything: bool,
-) -> None:
+def cancel(ctx: click.Context, choice: Choice, everything: bool) -> None:
     """Cancel tasks of PROJECT that wait or run: those given by URL or id, or all that the options choose.
 
     They get the status BAD; one that is under way ends first. `task retry PROJECT --cancelled` takes it back.
     """
-    _run(ctx, project, tasks, "cancel", _active(errors, callback, everything), dry_run)
+    _run(ctx, choice, "cancel", _active(choice, everything))
 
 
 @click.command("set")
@@ -185,43 +182,26 @@ def cancel(
     "--priority", type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), required=True, help="Larger ones go first."
 )
 @click.pass_context
-def set_tasks(
-    ctx: click.Context,
-    project: str,
-    tasks: tuple[str, ...],
-    errors: tuple[str, ...],
-    callback: str | None,
-    dry_run: bool,
-    everything: bool,
-    priority: int,
-) -> None:
+def set_tasks(ctx: click.Context, choice: Choice, everything: bool, priority: int) -> None:
     """Change the priority of tasks of PROJECT that wait or run: those given by URL or id, or all that the options choose."""
-    _run(ctx, project, tasks, "priority", _active(errors, callback, everything), dry_run, priority)
+    _run(ctx, choice, "priority", _active(choice, everything), priority)
 
 
-def _active(errors: tuple[str, ...], callback: str | None, everything: bool) -> Wanted | None:
-    if not (errors or callback is not None or everything):
-        return None
-    return Wanted(states=ACTIVE, errors=check_kinds(errors), callback=callback)
+def _active(choice: Choice, everything: bool) -> frozenset[str]:
+    return ACTIVE if everything or choice.errors or choice.callback is not None else frozenset()
 
 
-def _run(
-    ctx: click.Context,
-    project: str,
-    named: tuple[str, ...],
-    action: str,
-    wanted: Wanted | None,
-    dry_run: bool,
-    priority: int = 0,
-) -> None:
+def _run(ctx: click.Context, choice: Choice, action: str, states: frozenset[str], priority: int = 0) -> None:
+    """Without ``states`` the choice is by name alone."""
     settings = options.settings_of(ctx, quiet=True)
+    wanted = Wanted(states=states, errors=choice.errors, callback=choice.callback) if states else None
     with bootstrap.open_taskdb(settings) as taskdb:
         if wanted is not None and action == "retry":
             wanted = replace(wanted, until=taskdb.time())
-        chosen = pages(taskdb, project, named, wanted)
-        carry_out(settings, chosen, project, action, priority=priority, dry_run=dry_run)
-    if action == "retry" and not dry_run:
-        _warn_of_rest(settings, project)
+        chosen = pages(taskdb, choice.project, choice.named, wanted)
+        carry_out(settings, chosen, choice.project, action, priority=priority, dry_run=choice.dry_run)
+    if action == "retry" and not choice.dry_run:
+        _warn_of_rest(settings, choice.project)
 
 
 def _warn_of_rest(settings: Settings, name: str) -> None:
