@@ -4,7 +4,6 @@ They only read, and tell no secrets and no page's URL, so they may be reached fr
 worker: a port that cannot be had is a line in the log, and whatever is shown is looked up when somebody asks.
 """
 
-import contextlib
 import errno
 import json
 import logging
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pyspider_lite import outages
+from pyspider_lite.bounded_server import BoundedServer, bind
 from pyspider_lite.readings import Reading, Watched
 
 logger = logging.getLogger(__name__)
@@ -26,10 +26,8 @@ STALE = 120.0
 DEADLINE = 5.0
 #: bytes that a request may have
 REQUEST_LIMIT = 8 * 1024
-#: requests at the same time; more wait in the listen queue
-THREADS = 8
-#: how many ports after one that is taken are tried
-NEXT_PORTS = 100
+#: requests at the same time
+CONNECTIONS = 8
 
 _PATHS = ("/healthz", "/readyz", "/metrics")
 _JSON = "application/json"
@@ -138,66 +136,26 @@ class HealthServer:
 def open_port(host: str, port: int) -> HealthServer | None:
     """Bind ``port`` (0: any), or the next free one of the workers of one machine, which have one config; None, and a warning,
     when there is none."""
-    reason = "all are in use"
-    for candidate in range(port, min(port + (NEXT_PORTS if port else 1), 65536)):
-        try:
-            family, _, _, _, address = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0]
-            server = _Server((str(address[0]), int(address[1])), family)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                continue
-            reason = error.strerror or str(error)
-            break
-        if candidate != port:
-            logger.info("health-port %d is in use: listening on %d", port, candidate)
-        return HealthServer(server)
-    logger.warning("health-port %d of health-host %s cannot be had: %s; going on without it", port, host, reason)
-    return None
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        server = bind(lambda candidate: _Server((str(address[0]), candidate), family, _Handler), port)
+    except OSError as error:
+        reason = "all are in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        logger.warning("health-port %d of health-host %s cannot be had: %s; going on without it", port, host, reason)
+        return None
+    if port and server.server_address[1] != port:
+        logger.info("health-port %d is in use: listening on %d", port, server.server_address[1])
+    return HealthServer(server)
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    """As many threads as `THREADS` at once."""
+class _Server(BoundedServer):
+    """An answer takes milliseconds: who has not asked after a tenth of a second keeps others from asking."""
 
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
     request_queue_size = 32
+    connections = CONNECTIONS
+    patience = 0.1
+    deadline = DEADLINE
     health: Health
-
-    def __init__(self, address: tuple[str, int], family: int) -> None:
-        self.address_family = family
-        self._slots = threading.Semaphore(THREADS)
-        self._lock = threading.Lock()
-        #: connections that are served, the oldest first
-        self._served: dict[Any, None] = {}
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        while not self._slots.acquire(timeout=0.1):
-            self._cut_oldest()
-        with self._lock:
-            self._served[request] = None
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._served.pop(request, None)
-            self._slots.release()
-
-    def _cut_oldest(self) -> None:
-        """An answer takes milliseconds: who is served for longer is silent, and keeps others from asking."""
-        with self._lock:
-            oldest = next(iter(self._served), None)
-            if oldest is not None:
-                del self._served[oldest]
-                with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("health: connection of %s broke off", client_address, exc_info=True)
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -207,6 +165,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         words = self._head().split(b"\r\n", 1)[0].split()
+        self.server.is_read(self.request)
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
             answer = _json(400, {"error": "this is no HTTP request"})
         elif words[0] not in (b"GET", b"HEAD"):

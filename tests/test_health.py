@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pyspider_lite
-from pyspider_lite import health, outages
+from pyspider_lite import bounded_server, health, outages
 from pyspider_lite.errors import QueueError
 from pyspider_lite.health import HealthServer, Subject, open_port
 from pyspider_lite.readings import Reading
@@ -163,7 +163,7 @@ def test_head_has_no_body(port: Port) -> None:
 
 def test_slow_and_endless_clients_end(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "DEADLINE", 0.5)
-    slow = [socket.create_connection(port.address, 10) for _ in range(health.THREADS)]
+    slow = [socket.create_connection(port.address, 10) for _ in range(health.CONNECTIONS)]
     try:
         for connection in slow:
             connection.sendall(b"GET /healthz")
@@ -206,7 +206,7 @@ def test_a_taken_port_gives_the_next(port: Port, caplog: pytest.LogCaptureFixtur
     found = open_port("127.0.0.1", taken)
     assert found is not None
     number = int(found.url.rstrip("/").rpartition(":")[2])
-    assert taken < number <= taken + health.NEXT_PORTS
+    assert taken < number <= taken + bounded_server.NEXT_PORTS
     assert f"health-port {taken} is in use: listening on {number}" in caplog.text
     found.stop()
 

@@ -1,7 +1,6 @@
 """The server: a bound port, and a thread a connection that answers one call and ends.
 
-The standard library's HTTP server with bounds: so many connections, so many bytes, so many seconds for a request. A connection that
-sends no request is the first to go when others come, so silent ones shut nobody out.
+The standard library's HTTP handler on our `bounded_server`: so many connections, so many bytes, so many seconds for a request.
 """
 
 import base64
@@ -15,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from xmlrpc.client import Fault
 
+from pyspider_lite.bounded_server import BoundedServer, bind
 from pyspider_lite.errors import ConfigError, RefusedToStart
 from pyspider_lite.rpc import address, calls
 
@@ -32,8 +32,6 @@ REQUEST_DEADLINE = 10.0
 LOOK_EACH = 0.5
 #: connections at the same time
 CONNECTIONS = 32
-#: how many ports after one that is in use are tried
-NEXT_PORTS = 100
 #: what changes nothing: may be asked from this machine without the secret. Any other name needs it.
 READING = frozenset(
     {
@@ -92,19 +90,18 @@ class RpcServer:
 
 
 def _bind(where: address.Address, port: int, host: str) -> "_Server":
-    for candidate in range(port, min(port + NEXT_PORTS, 65536)):
-        try:
-            server = _Server((where.ip, candidate), where.family)
-        except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise ConfigError(f"xmlrpc-host {host} is not an address of this machine") from error
-            if error.errno != errno.EADDRINUSE:
-                raise RefusedToStart(f"cannot listen on {host}:{candidate}: {error.strerror}") from error
-            continue
-        if candidate != port and port:
-            logger.warning("port %d is in use: XML-RPC listens on %d", port, candidate)
-        return server
-    raise RefusedToStart(f"the ports from {port} of {host} are all in use")
+    try:
+        server = bind(lambda candidate: _Server((where.ip, candidate), where.family), port)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"xmlrpc-host {host} is not an address of this machine") from error
+        if error.errno == errno.EADDRINUSE:
+            raise RefusedToStart(f"the ports from {port} of {host} are all in use") from error
+        raise RefusedToStart(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    taken = server.server_address[1]
+    if port and taken != port:
+        logger.warning("port %d is in use: XML-RPC listens on %d", port, taken)
+    return server
 
 
 def _with_introspection(functions: Functions) -> Functions:
@@ -116,67 +113,16 @@ def _with_introspection(functions: Functions) -> Functions:
     return every
 
 
-class _Server(ThreadingHTTPServer):
-    """Connections and who may go on with theirs."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+class _Server(BoundedServer):
+    """What its handlers need to know."""
 
     def __init__(self, at: tuple[str, int], family: int) -> None:
-        self.address_family = family
+        self.connections = CONNECTIONS
+        self.deadline = REQUEST_DEADLINE
         self.secret = ""
         self.functions: Functions = {}
-        self._lock = threading.Lock()
-        self._open = 0
-        #: connections whose request is not here yet -> when it has to be; the oldest first
-        self._reading: dict[Any, float] = {}
         self._warned = float("-inf")
-        super().__init__(at, _Handler)
-
-    def server_bind(self) -> None:
-        """Without the reverse look-up that http.server does for its server_name."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-
-    def get_request(self) -> tuple[Any, Any]:
-        try:
-            return super().get_request()
-        except OSError:
-            time.sleep(0.1)  # no file descriptor is free: it would be tried again at once
-            raise
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            full = self._open >= CONNECTIONS and not self._evict()
-            if full or self._open >= 2 * CONNECTIONS:
-                raise ConnectionAbortedError("too many connections")  # closed by our caller
-            self._open += 1
-            self._reading[request] = time.monotonic() + REQUEST_DEADLINE
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._ended(request)
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._ended(request)
-
-    def service_actions(self) -> None:
-        """Ends connections whose request took too long, however busily it came."""
-        now = time.monotonic()
-        with self._lock:
-            for request in [request for request, until in self._reading.items() if until <= now]:
-                self._cut(request)
-
-    def is_read(self, request: Any) -> None:
-        """The request is here: from now on its connection is not ended for others."""
-        with self._lock:
-            self._reading.pop(request, None)
+        super().__init__(at, family, _Handler)
 
     def warn_of_wrong_secret(self, client: str) -> None:
         """Say so, but not for each of a million tries."""
@@ -184,28 +130,6 @@ class _Server(ThreadingHTTPServer):
         if now - self._warned >= _WARN_EACH:
             self._warned = now
             logger.warning("XML-RPC: a call from %s with a wrong secret was refused", client)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("rpc: connection of %s broke off", client_address, exc_info=True)
-
-    def _evict(self) -> bool:
-        oldest = next(iter(self._reading), None)
-        if oldest is not None:
-            self._cut(oldest)
-        return oldest is not None
-
-    def _cut(self, request: Any) -> None:
-        """Its thread sees the end of the stream."""
-        del self._reading[request]
-        try:
-            request.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            logger.debug("rpc: the connection is closed already")
-
-    def _ended(self, request: Any) -> None:
-        with self._lock:
-            self._open -= 1
-            self._reading.pop(request, None)
 
 
 class _Handler(BaseHTTPRequestHandler):
