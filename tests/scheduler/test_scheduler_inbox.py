@@ -1,0 +1,42 @@
+"""What the scheduler's inbox takes before its loop has looked: so many messages, and about so many tasks."""
+
+from msgspec import Raw
+
+from pyspider_lite import codec
+from pyspider_lite.models import NewTask, NewTaskBatch, Report, StatusBatch
+from pyspider_lite.scheduler.inbox import CAPACITY, MAX_TASKS, Inbox
+
+
+def part(follows: int) -> StatusBatch:
+    """A message with a part of a large report."""
+    task = NewTask(taskid="t", project="p", url="data:,")
+    return StatusBatch(
+        items=[Report(project="p", taskid="on_start", url="data:,", run=0, follows=[task] * follows, parts=0)]
+    )
+
+
+def test_so_many_messages() -> None:
+    inbox = Inbox()
+    for _ in range(CAPACITY):
+        assert inbox.room(0)
+        inbox.status(StatusBatch(items=[]))
+    assert not inbox.room(0)
+    assert len(inbox.collect(0).status) == CAPACITY
+    assert inbox.room(0)
+
+
+def test_large_reports_fill_it_sooner() -> None:
+    """All that a step has heard is committed before it gives anything out: 100 such parts would hold the crawl up."""
+    inbox = Inbox()
+    taken = 0
+    while inbox.room(0):
+        inbox.status(part(1000))
+        taken += 1
+    assert taken == MAX_TASKS / 1000
+    assert inbox.collect(0).status and inbox.room(0)
+
+
+def test_so_do_submissions() -> None:
+    inbox = Inbox()
+    inbox.new_tasks(NewTaskBatch(tasks=[Raw(codec.pack({}))] * MAX_TASKS), lambda: None)
+    assert not inbox.room(0)
