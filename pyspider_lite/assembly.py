@@ -146,6 +146,7 @@ class Assembly:
         section = self._options.fetcher
         if section.ca_file and not os.path.isfile(section.ca_file):
             raise ConfigError(f"ca-file {section.ca_file}: no such file")
+        check_proxy(self._options)
         engine = HttpEngine(
             EngineOptions(
                 body_limit=section.body_limit,
@@ -288,6 +289,17 @@ def connect_orders(options: Settings, worker: str) -> MessageQueue:
     """The queue of the orders to a worker, for one thread."""
     name = orders.queue_name(worker)
     return message_queue.connect(options.queue_url, name, prefix=options.queue_prefix, expires=orders.MAX_AGE)
+
+
+def check_proxy(options: Settings) -> None:
+    """Raises ConfigError for a fetcher.proxy that no fetch could go through."""
+    from pyspider_lite.fetcher.request import parse_proxy
+
+    if options.fetcher.proxy:
+        try:
+            parse_proxy(options.fetcher.proxy)
+        except ValueError as error:
+            raise ConfigError(f"fetcher.proxy: {error}") from None
 
 
 def load_class(name: str, default: Callable[[], type[Any]], option: str) -> type[Any]:

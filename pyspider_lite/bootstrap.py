@@ -206,14 +206,18 @@ def _where_it_leads(options: Settings) -> str:
     if leader is None or leader.until < now:
         return ""
     host = leader.holder.partition(":")[0]
+    place = f", at {leader.rpc}" if leader.rpc else ", without XML-RPC"
     if host == socket.gethostname():
-        return ""
+        return (
+            f"; the scheduler leads on host {host}{place}; that is the name of this machine: if another one has it too, give each a name "
+            "of its own (hostnamectl set-hostname NAME) and start its daemons again"
+        )
     if leader.rpc and is_loopback(urlsplit(leader.rpc).hostname or ""):
         return (
             f"; the scheduler leads on host {host} and listens on its loopback only: run the command there, "
             "or set xmlrpc-host and rpc-secret there"
         )
-    return f"; the scheduler leads on host {host}" + (f", at {leader.rpc}" if leader.rpc else ", without XML-RPC")
+    return f"; the scheduler leads on host {host}{place}"
 
 
 # --- databases ----------------------------------------------------------------------------------------------------------

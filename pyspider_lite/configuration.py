@@ -8,6 +8,7 @@ import difflib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from pyspider_lite.errors import ConfigError
 from pyspider_lite.settings import SCHEDULER_PORT, SECTIONS, Option, Settings, default_database, options
 
 _UNKNOWN = "unknown key"
+_TWICE = "is given twice"
 _ALWAYS_ON = "the XML-RPC server is on unless no-xmlrpc is set"
 _NO_BROWSER = "pages are not rendered by a browser yet"
 _NO_WEBUI = "there is no web UI yet"
@@ -49,9 +51,9 @@ class Loaded(NamedTuple):
     warnings: list[str]
 
     @property
-    def unknown(self) -> list[str]:
-        """Those of the warnings that are about keys we do not know."""
-        return [warning for warning in self.warnings if _UNKNOWN in warning]
+    def mistakes(self) -> list[str]:
+        """Those of the warnings that are about keys we do not know, or that are given twice."""
+        return [warning for warning in self.warnings if _UNKNOWN in warning or _TWICE in warning]
 
 
 def load(
@@ -62,7 +64,7 @@ def load(
     Raises ConfigError for the first value that is of no use; with ``problems`` such values are put there and left at their default.
     """
     warnings: list[str] = []
-    config = _flatten(_underscored(_read(file)), file or "", warnings)
+    config = _flatten(_underscored(_read(file, warnings)), file or "", warnings)
     given = _flatten(_underscored(overrides), "command line", warnings)
     settings = Settings()
     for section in SECTIONS:
@@ -98,12 +100,23 @@ def parse_rate(value: object, name: str) -> float:
     return number
 
 
-def _read(file: str | None) -> dict[str, Any]:
+def _read(file: str | None, warnings: list[str]) -> dict[str, Any]:
+    """What the file holds; says which keys it gives twice, of which JSON keeps the last."""
     if file is None:
         return {}
+
+    def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = Counter(key.replace("-", "_") for key, _ in pairs)
+        warnings.extend(
+            f"{file}: the key {name} {_TWICE} in one object; the last one counts"
+            for name, times in names.items()
+            if times > 1
+        )
+        return dict(pairs)
+
     try:
         with open(file, encoding="utf-8-sig") as stream:
-            value = json.load(stream)
+            value = json.load(stream, object_pairs_hook=keep)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

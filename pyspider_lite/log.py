@@ -19,6 +19,10 @@ _CREDENTIALS = re.compile(r"(?P<head>[a-zA-Z][\w+.-]*://[^\s:/@'\"]*):(?!\d{1,5}
 _SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
 _OF_FILES = re.compile(r"(?:(?:sqlalchemy\+)?sqlite|local\+|builtin:|memory:|(?:kombu\+)?redis\+socket:)")
 _NO_PORT = re.compile(r"(?P<head>[^:/?#\[]*:)(?!\d{0,5}(?:[/?#;,]|$)).*", re.DOTALL)
+#: a host has one colon: what stands after a second one, in any server of a list, may be a password of digits
+_SECOND_COLON = re.compile(
+    r"(?P<head>(?:^|[;,])(?:[a-zA-Z][\w+.-]*://)?+(?:\[[^\]]*\])?+[^:;,]*:[^:;,]*:)[^;,]+", re.DOTALL
+)
 #: brokers' URLs have it among the parameters too
 _PARAMETER = re.compile(r"(?P<head>[?&;](?:password|passwd|pwd|secret)=)[^&;\s'\"]*", re.IGNORECASE)
 _COLOURS = {"D": "34", "I": "32", "W": "33", "E": "31", "C": "35"}
@@ -43,7 +47,10 @@ def _mask_one(url: str) -> str:
         return url
     login, at, place = rest.rpartition("@")
     if not at:
-        return scheme + _NO_PORT.sub(r"\g<head>***", rest, count=1) if scheme and _NO_PORT.match(rest) else url
+        if scheme and _NO_PORT.match(rest):
+            return scheme + _NO_PORT.sub(r"\g<head>***", rest, count=1)
+        # NAME:DIGITS alone is a host and its port, so a password of up to five digits after which nothing comes is shown
+        return _SECOND_COLON.sub(r"\g<head>***", url)
     user, colon, _ = login.partition(":")
     if not scheme or "/" in user or "@" in user:
         return f"{scheme}***@{place}"

@@ -240,6 +240,45 @@ def test_addresses_of_this_and_of_other_machines(check: Callable[..., Any]) -> N
     assert "health: 127.0.0.1, any free port" in out
 
 
+def test_addresses_that_cannot_be(check: Callable[..., Any]) -> None:
+    """No address at all is a problem; one of another machine is a hint, since one config.json serves all of them."""
+    outcome = check(
+        fetcher={"xmlrpc-host": "no such host", "proxy": "u:SECRET@127.0.0.1:99999"},
+        scheduler={"xmlrpc-host": "192.0.2.1"},
+        health_host="198.51.100.1",
+        health_port=0,
+        rpc_secret="x",
+    )
+    assert outcome.code == 2
+    first, second = problems(outcome)
+    assert first.startswith("network: fetcher.xmlrpc-host: no such host has no address: ")
+    assert second == (
+        "network: fetcher.proxy: the proxy '127.0.0.1:99999' is no host:port: a port is a number from 1 to 65535"
+    )
+    hints = [line for line in outcome.out.splitlines() if line.startswith("hint: network")]
+    assert hints == [
+        "hint: network: scheduler.xmlrpc-host: 192.0.2.1 is no address of this machine: a scheduler that starts here says so, and "
+        "XML-RPC listens on 127.0.0.1 instead",
+        "hint: network: health-host: 198.51.100.1 is no address of this machine: a daemon that starts here says so, and works without "
+        "/healthz and /metrics",
+    ]
+    assert "SECRET" not in outcome.out
+
+
+def test_a_key_that_is_given_twice(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text('{"queue-maxsize": 5, "fetcher": {"poolsize": 1, "poolsize": 2}, "queue_maxsize": 6}')
+    outcome = command("-c", str(file), "check-config")
+    assert outcome.code == 2
+    assert problems(outcome) == [
+        f"settings: {file}: the key poolsize is given twice in one object; the last one counts",
+        f"settings: {file}: the key queue_maxsize is given twice in one object; the last one counts",
+    ]
+
+
 def test_the_form_of_a_logging_config(tmp_path: Path) -> None:
     file = tmp_path / "logging.ini"
     file.write_text("[loggers]\nkeys=root\n")

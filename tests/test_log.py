@@ -89,6 +89,15 @@ MALFORMED = {
     "amqp:u:SECRET@h": "***@h",
     "u:SECRET://x@h": "***@h",
     "redis://h/0?password=SEC@SECRET": "redis://h/0?password=***",
+    # of digits, as a port is
+    "redis://12345@h:6379/0": "redis://***@h:6379/0",
+    "pyspider:12345@host": "***@host",
+    "//u:12345@h": "***@h",
+    "mysql+taskdb:u:12345": "mysql+taskdb:u:***",
+    "mysql+taskdb:/u:12345": "mysql+taskdb:/u:***",
+    "mysql+taskdb://u:12345:h": "mysql+taskdb://u:***",
+    "redis://h:6379/0:12345": "redis://h:6379/0:***",
+    "redis://h1:6379,h2:6379:12345": "redis://h1:6379,h2:6379:***",
 }
 
 
@@ -107,6 +116,8 @@ def test_the_password_of_a_malformed_url_is_masked(url, shown):
         "redis://h1:6379,h2:6379",
         "http://127.0.0.1:23333/",
         "mysql+taskdb://h:/db",
+        "redis://h:12345",
+        "sentinel://[::1]:1;sentinel://[::2]:2/0",
     ],
 )
 def test_a_url_without_a_password_is_shown(url):

@@ -107,6 +107,18 @@ def test_nobody_here_but_one_elsewhere(folder: Path, command: Callable[..., Any]
     assert f"does not answer: Connection refused; the scheduler leads on host elsewhere{text}" in outcome.err
 
 
+def test_two_machines_of_one_name(folder: Path, command: Callable[..., Any]) -> None:
+    """A machine that was cloned: the leader's loopback is not ours, and its name does not tell."""
+    name = socket.gethostname()
+    lead(folder, "http://127.0.0.1:1/", name)
+    outcome = command(*SENT)
+    assert outcome.code == 3
+    assert (
+        f"does not answer: Connection refused; the scheduler leads on host {name}, at http://127.0.0.1:1/; that is the name of this "
+        "machine: if another one has it too, give each a name of its own"
+    ) in outcome.err
+
+
 @pytest.mark.parametrize(
     ("rpc", "text"),
     [

@@ -53,8 +53,8 @@ def examine(ctx: click.Context) -> tuple[Settings, list[Finding]]:
     chosen = loaded.settings
     if chosen.add_sys_path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # behaviour C5
-    notes = [warning for warning in loaded.warnings if warning not in loaded.unknown]
-    return chosen, [Finding("settings", notes, [*wrong, *loaded.unknown], _hints(chosen)), *_ask_all(chosen)]
+    notes = [warning for warning in loaded.warnings if warning not in loaded.mistakes]
+    return chosen, [Finding("settings", notes, [*wrong, *loaded.mistakes], _hints(chosen)), *_ask_all(chosen)]
 
 
 def _hints(chosen: Settings) -> list[str]:

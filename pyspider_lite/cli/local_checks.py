@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -43,7 +44,8 @@ class Finding(Struct):
 
 
 def network(chosen: Settings) -> Finding:
-    """Addresses that daemons listen on. One that is another machine's is no problem: one config.json serves all machines."""
+    """Addresses that daemons listen on, and the fetchers' proxy. An address that is another machine's is a hint only: one config.json
+    serves all machines."""
     finding = Finding("network")
     wanted = [
         ("scheduler", chosen.scheduler.xmlrpc_host, chosen.scheduler.xmlrpc_port, settings.SCHEDULER_PORT),
@@ -54,29 +56,57 @@ def network(chosen: Settings) -> Finding:
         if off[section]:
             finding.lines.append(f"{section}: no XML-RPC (no-xmlrpc)")
             continue
-        finding.lines.append(f"{section}: XML-RPC at {_place(host, default if port is None else port)}")
+        instead = "XML-RPC listens on 127.0.0.1 instead" if section == "scheduler" else "it works without XML-RPC"
+        place = _place(host, default if port is None else port)
+        finding.lines.append(f"{section}: XML-RPC at {place.shown}")
+        _judge(finding, f"{section}.xmlrpc-host", place, f"a {section} that starts here says so, and {instead}")
         if not chosen.rpc_secret and not _is_loopback(host):
-            instead = "it listens on 127.0.0.1 instead" if section == "scheduler" else "it runs without XML-RPC"
             finding.lines.append(
                 f"{section}: {host} is reached from other machines and rpc-secret is not set: {instead}"
             )
     if chosen.health_port is not None:
-        finding.lines.append(f"health: {_place(chosen.health_host, chosen.health_port)}")
+        place = _place(chosen.health_host, chosen.health_port)
+        finding.lines.append(f"health: {place.shown}")
+        _judge(
+            finding, "health-host", place, "a daemon that starts here says so, and works without /healthz and /metrics"
+        )
+    try:
+        assembly.check_proxy(chosen)
+    except ConfigError as error:
+        finding.problems.append(str(error))
     return finding
 
 
-def _place(host: str, port: int) -> str:
+class _Place(NamedTuple):
     """An address, and what is to be said of it on this machine."""
+
+    shown: str
+    #: it is no address at all
+    problem: str = ""
+    #: it is not one of this machine
+    hint: str = ""
+
+
+def _judge(finding: Finding, option: str, place: _Place, outcome: str) -> None:
+    if place.problem:
+        finding.problems.append(f"{option}: {place.problem}")
+    if place.hint:
+        finding.hints.append(f"{option}: {place.hint}: {outcome}")
+
+
+def _place(host: str, port: int) -> _Place:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        return f"{host}:{port} ({host} has no address: {error.strerror})"
+    except (OSError, UnicodeError) as error:
+        problem = f"{host} has no address: {getattr(error, 'strerror', None) or 'not a host name'}"
+        return _Place(f"{host}:{port} ({problem})", problem=problem)
     for family, kind, protocol, _, address in found:
         if not _can_bind(family, kind, protocol, address[0], 0):
-            return f"{host}:{port} ({host} is no address of this machine)"
+            hint = f"{host} is no address of this machine"
+            return _Place(f"{host}:{port} ({hint})", hint=hint)
         if port and not _can_bind(family, kind, protocol, address[0], port):
-            return f"{host}:{port} (in use now: a daemon that starts takes the next free one)"
-    return f"{host}:{port}" if port else f"{host}, any free port"
+            return _Place(f"{host}:{port} (in use now: a daemon that starts takes the next free one)")
+    return _Place(f"{host}:{port}" if port else f"{host}, any free port")
 
 
 def _can_bind(family: int, kind: int, protocol: int, host: str | int, port: int) -> bool:

@@ -115,12 +115,14 @@ def canonical(name: str) -> str:
 @lru_cache(maxsize=256)
 def parse_proxy(text: str) -> Proxy:
     """`[scheme://][user:pass@]host[:port]` (behaviour F17). Raises ValueError, without the password."""
-    parts = urlsplit(text if "://" in text else f"http://{text}")
     shown = text.rpartition("@")[2][:100]
     try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f"the proxy {shown!r} is no host:port: {error}") from None
+        if port == 0:
+            raise ValueError
+    except ValueError:  # whose text may quote a password
+        raise ValueError(f"the proxy {shown!r} is no host:port: a port is a number from 1 to 65535") from None
     if parts.scheme not in _PROXY_PORTS:
         raise ValueError(f"the proxy {shown!r} has the scheme {parts.scheme!r}; known are {', '.join(_PROXY_PORTS)}")
     if not host or set(host) & set(" \t\r\n"):

@@ -191,6 +191,7 @@ TABLE = [
     Row("option: unknown", words("fetcher --polsize 3"), r"No such option", 2),
     Row("option: wrong type", words("fetcher --poolsize x"), r"--poolsize: expected a whole number from 1 to 10000, got \"x\"", 2),
     Row("option: class that is none", words(f"--message-queue {NOWHERE} fetcher --no-xmlrpc --fetcher-cls os.path.nope"), r"fetcher-cls: os\.path\.nope cannot be loaded", 2),
+    Row("option: a proxy's port", words(f"--message-queue {NOWHERE} fetcher --no-xmlrpc --proxy u:secret@h:99999"), r"fetcher\.proxy: the proxy 'h:99999' is no host:port: a port is a number from 1 to 65535", 2),
     Row("option: CA file is missing", words(f"--message-queue {NOWHERE} fetcher --no-xmlrpc --ca-file nope.pem"), r"ca-file nope\.pem: no such file", 2),
     Row("option: logging file is missing", words("--logging-config nope.ini project list"), r"nope\.ini: not usable as logging configuration", 2),
     Row("push: file is missing", words("project push none.py"), r"none\.py: cannot be read: No such file or directory", 2),
