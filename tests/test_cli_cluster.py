@@ -97,10 +97,11 @@ def test_a_hundred_workers_are_a_table() -> None:
     assert lines[0].split() == ["role", "worker", "version", "load", "rate", "beat", "state", "rpc"]
     assert lines[1].split() == ["scheduler", "spare:1:ab", "1.0", "0", "1", "s", "ago", "standing", "by"]
     assert lines[2].split()[:2] == ["scheduler", "web:scheduler:ab"]
-    assert len(lines) == 111 and max(len(line) for line in lines[:100]) < 110
-    assert lines[107].startswith("not heard for long, forgotten after a day: fetcher old000:1:ab (67 min), ")
-    assert lines[107].endswith(" and 40 more")
-    assert lines[108:] == [
+    assert len(lines) == 112 and max(len(line) for line in lines[:100]) < 110
+    assert lines[107] == cluster_view.NOT_LISTED
+    assert lines[108].startswith("not heard for long, forgotten after a day: fetcher old000:1:ab (67 min), ")
+    assert lines[108].endswith(" and 40 more")
+    assert lines[109:] == [
         "leader: web:scheduler:ab, epoch 3, http://web:23333/",
         "standing by: spare:1:ab",
         "queues: status_queue 2",

@@ -14,6 +14,8 @@ SILENT_AFTER = 10.0
 GONE_AFTER = 60.0
 #: silent workers that are named
 _NAMED = 10
+#: said below the table, for whoever looks for them in it
+NOT_LISTED = "not listed: phantomjs and puppeteer, which hold a place, do no work yet and send no beats (supervisorctl status shows them)"
 _NEEDED = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER)
 
 
@@ -153,6 +155,7 @@ def as_lines(view: View) -> Iterator[str]:
         head = ("role", "worker", "version", "load", "rate", "beat", "state", "rpc", "health", "")
         yield from _table([head, *(_cells(view, row) for row in shown)])
         yield ""
+        yield NOT_LISTED
     gone = sorted((row for row in rows if row not in shown), key=view.age)
     if gone:
         named = ", ".join(f"{row.beat.role} {row.beat.worker} ({_ago(view.age(row))})" for row in gone[:_NAMED])
