@@ -81,10 +81,10 @@ class Network:
     def add(self, name: str) -> "Machine":
         """Another machine, up and connected."""
         number = len(self.machines) + 1
-        machine = Machine(name, f"10.77.0.{number}", f"{_PREFIX}{os.getpid()}-{name}")
+        machine = Machine(name, f"10.77.0.{number}", f"{_PREFIX}{os.getpid()}-{name}", f"port{number}")
         _ip("netns", "add", machine.namespace)
         self.machines.append(machine)
-        port = f"port{number}"
+        port = machine.port
         _ip("-n", machine.namespace, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", self._switch)
         _ip("-n", machine.namespace, "addr", "add", f"{machine.address}/24", "dev", "eth0")
         for link in ("lo", "eth0"):
@@ -92,14 +92,24 @@ class Network:
         _ip("-n", self._switch, "link", "set", port, "master", "br0", "up")
         return machine
 
+    def unplug(self, machine: "Machine") -> None:
+        """Whatever is sent to it or by it vanishes, and neither side is told: connections to it are half open from now on."""
+        _ip("-n", self._switch, "link", "set", machine.port, "nomaster")
+
+    def plug(self, machine: "Machine") -> None:
+        """Connect it again."""
+        _ip("-n", self._switch, "link", "set", machine.port, "master", "br0")
+
 
 class Machine:
     """One host: its programs are started with `start` or `supervise`, its network is used within `inside`."""
 
-    def __init__(self, name: str, address: str, namespace: str) -> None:
+    def __init__(self, name: str, address: str, namespace: str, port: str) -> None:
         self.name = name
         self.address = address
         self.namespace = namespace
+        #: of the switch, where it is connected
+        self.port = port
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
         self._started: list[subprocess.Popen[bytes]] = []
         #: master or slave, once supervisord runs

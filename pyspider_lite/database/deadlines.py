@@ -7,6 +7,11 @@ Read at each use, so that tests can shorten them.
 CONNECT = 10
 #: to answer a statement
 ANSWER = 60
+#: for the other machine to acknowledge what it was sent, or that it is still there: a connection whose packets vanish is given up after
+#: these by client and server, however long a statement may take
+SILENCE = 6
+#: ... and when and how often it is asked whether it is there (TCP keep-alive): after PROBE seconds of silence, then PROBES times
+PROBE, PROBES = 2, 2
 #: to answer one that copies a whole table or builds an index
 TABLE_CHANGE = 6 * 3600
 #: for another writer's lock; shorter than ANSWER, so that the server says what it waits for

@@ -1,5 +1,6 @@
 """MariaDB and MySQL through PyMySQL: how a connection is made, what they say when something goes wrong, what a user may do."""
 
+import socket
 import time
 from contextlib import closing
 from typing import Any
@@ -86,8 +87,9 @@ class MySqlServer:
             if "MariaDB" in connection.server_version:
                 cursor.execute(f"SET SESSION idle_transaction_timeout = {deadlines.NEXT_STATEMENT}")
             self._largest = _rows(cursor, "SELECT @@max_allowed_packet")[0][0]
-        # PyMySQL has no public name for it
+        # PyMySQL has no public names for these
         connection._read_timeout = deadlines.ANSWER
+        _notice_silence(connection._sock)
         return connection
 
     def reason(self, error: BaseException) -> str | None:
@@ -170,12 +172,30 @@ class MySqlServer:
         return Description(found=[*found, *about_tables(self.target, columns)], problems=problems)
 
 
+def _notice_silence(sock: socket.socket) -> None:
+    """Lose the connection soon after its packets are lost, and not when an answer is overdue."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    options = {
+        "TCP_KEEPIDLE": deadlines.PROBE,
+        "TCP_KEEPINTVL": deadlines.PROBE,
+        "TCP_KEEPCNT": deadlines.PROBES,
+        "TCP_USER_TIMEOUT": 1000 * deadlines.SILENCE,
+    }
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in options.items():
+        if hasattr(socket, name):  # they are not the same on all systems
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 def _settings() -> str:
     """Whatever the server's defaults are: no value is cut to fit, locks are waited for within bounds, clocks have no summer time."""
-    lock = deadlines.LOCK
+    lock, rest = deadlines.LOCK, deadlines.NEXT_STATEMENT
     return (
         "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
-        f"lock_wait_timeout = {lock}, innodb_lock_wait_timeout = {lock}"
+        f"lock_wait_timeout = {lock}, innodb_lock_wait_timeout = {lock}, "
+        # who vanished in the middle of a statement or of an answer keeps his locks no longer than who vanished between two
+        f"net_read_timeout = {rest}, net_write_timeout = {rest}"
     )
 
 

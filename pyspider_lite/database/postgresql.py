@@ -91,9 +91,13 @@ class PostgreSqlServer:
         return self._log_in(arguments, options)
 
     def _log_in(self, arguments: Any, options: Any) -> _Connection:
+        probe, count, silence = deadlines.PROBE, deadlines.PROBES, 1000 * deadlines.SILENCE
         given = {
             "connect_timeout": deadlines.CONNECT,
-            "tcp_user_timeout": 1000 * deadlines.ANSWER,
+            "keepalives_idle": probe,
+            "keepalives_interval": probe,
+            "keepalives_count": count,
+            "tcp_user_timeout": silence,
             # no prepared statements: a plan kept from when a table was small reads all of it once it is large (measured among
             # 40,000 tasks: 640 ms to find 500 by their ids, else 20), and pgbouncer may not carry them
             "prepare_threshold": None,
@@ -102,7 +106,10 @@ class PostgreSqlServer:
         # by a statement, because pgbouncer takes no start-up options
         connection.execute(
             f"SET lock_timeout = '{deadlines.LOCK}s'; "
-            f"SET idle_in_transaction_session_timeout = '{deadlines.NEXT_STATEMENT}s'"
+            f"SET idle_in_transaction_session_timeout = '{deadlines.NEXT_STATEMENT}s'; "
+            # who vanished in the middle of a pipeline is not idle; the server has to miss him, or it keeps his locks
+            f"SET tcp_keepalives_idle = {probe}; SET tcp_keepalives_interval = {probe}; SET tcp_keepalives_count = {count}; "
+            f"SET tcp_user_timeout = {silence}"
         )
         connection.commit()
         return connection
