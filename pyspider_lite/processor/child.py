@@ -1,14 +1,16 @@
 """The processor's child: the only process in which scripts run. Entered by the zygote after the fork.
 
-It gets pages over its socket, one at a time, and answers each with its report; it ends when the socket closes.
+It gets pages over its socket, runs one after the other and answers each with its report; it ends when the socket closes.
 """
 
 import contextlib
 import gc
+import os
 import resource
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 import msgspec
@@ -20,6 +22,8 @@ from pyspider_lite.processor.runner import Runner
 
 #: a page makes thousands of objects that die with it, and few cycles
 _GC_THRESHOLD = 20_000
+#: seconds for which what is done may wait before the processor is woken
+_WAKE = 0.01
 
 
 def preload() -> None:
@@ -37,8 +41,9 @@ def preload() -> None:
         assert module
 
 
-def main(sock: socket.socket, options: dict[str, Any]) -> None:
-    """Serve pages until the processor closes the socket."""
+def main(sock: socket.socket, wake: int, options: dict[str, Any]) -> None:
+    """Serve pages until the processor closes the socket; a byte into the pipe ``wake`` has it look."""
+    os.set_blocking(wake, False)
     settings = msgspec.convert(options, ChildOptions)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -47,15 +52,17 @@ def main(sock: socket.socket, options: dict[str, Any]) -> None:
         backstop = 2 * settings.memory_limit
         resource.setrlimit(resource.RLIMIT_DATA, (backstop, backstop))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    Child(Channel(sock), settings).serve()
+    Child(Channel(sock), wake, settings).serve()
     sys.stdout.flush()
 
 
 class Child:
-    """The loop: a page in, a report out."""
+    """The loop: pages in, reports out."""
 
-    def __init__(self, channel: Channel, options: ChildOptions) -> None:
+    def __init__(self, channel: Channel, wake: int, options: ChildOptions) -> None:
         self._channel = channel
+        self._pipe = wake
+        self._woken = 0.0
         env = {
             "result_queue": None,
             "enable_stdout_capture": options.capture_stdout,
@@ -68,16 +75,31 @@ class Child:
         """Until the other side is gone."""
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
-                message, _ = self._channel.receive(Run)
-                reports = self._runner.run(message.page, message.limit)
-                _unset()
-                self._channel.send(Done(reports))
+                self._run(self._channel.receive(Run))
+
+    def _run(self, run: Run) -> None:
+        for number, job in enumerate(run.jobs, 1):
+            reports = self._runner.run(job.page, job.limit)
+            _unset()
+            now = time.monotonic()
+            more = number < len(run.jobs) and now < run.until
+            self._channel.send(Done(reports, more), self._wake)
+            if not more:
+                self._wake()
+                return
+            if now - self._woken >= _WAKE:
+                self._wake()
+
+    def _wake(self) -> None:
+        self._woken = time.monotonic()
+        with contextlib.suppress(BlockingIOError):  # it is full: there is enough to wake it
+            os.write(self._pipe, b".")
 
     def _ask(self, project: str, md5: str, known: str) -> Script:
         with self._runner.limit.paused():
-            self._channel.send(NeedScript(project=project, md5=md5, known=known))
-            answer, _ = self._channel.receive(Script)
-            return answer
+            self._channel.send(NeedScript(project=project, md5=md5, known=known), self._wake)
+            self._wake()
+            return self._channel.receive(Script)
 
 
 def _unset() -> None:

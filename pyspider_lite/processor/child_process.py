@@ -4,6 +4,7 @@ Whatever ends a child (exit, signal, a broken pipe, the end of its zygote) becom
 in words; the next `start` brings another.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -67,6 +68,10 @@ class ChildProcess:
         self._control_lines = b""
         self._exit: int | None = None
         self._channel: Channel | None = None
+        #: the end of the pipe by which the child wakes us
+        self._woken = -1
+        #: its end of that is closed
+        self._mute = False
         self.pid = 0
 
     @property
@@ -82,18 +87,22 @@ class ChildProcess:
         assert self._control is not None
         ours, theirs = socket.socketpair()
         ours.settimeout(_PATIENCE)
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             with theirs:
-                socket.send_fds(self._control, [b"spawn\n"], [theirs.fileno()])
+                socket.send_fds(self._control, [b"spawn\n"], [theirs.fileno(), wake])
             number = self._control_line(_START, "pid")
         except (OSError, EOFError) as error:
             ours.close()
+            os.close(woken)
             self.close()
             raise ChildDied(f"no child could be started: {error}") from error
+        finally:
+            os.close(wake)
         # what was said before was about others
         self._exit = None
         self.pid = number
-        self._channel = Channel(ours)
+        self._channel, self._woken, self._mute = Channel(ours), woken, False
 
     def prepare(self) -> None:
         """Have a zygote, or one that is coming up: `start` waits for it."""
@@ -130,28 +139,41 @@ class ChildProcess:
             died.unread = True
             raise died from error
 
-    def receive(self, timeout: float) -> tuple[Done | NeedScript, int] | None:
-        """What the child says and how many bytes that was; None if nothing came within ``timeout`` seconds. Raises ChildDied."""
+    def receive(self, timeout: float) -> list[tuple[Done | NeedScript, int]]:
+        """What the child says and how many bytes each of that was; nothing if it did not wake us within ``timeout`` seconds. Raises
+        ChildDied once all that it said was told."""
+        assert self._channel is not None
+        ready = self._wait(timeout)
+        try:
+            said: list[tuple[Done | NeedScript, int]] = self._channel.arrived(ToParent)  # type: ignore[arg-type]
+            if said:
+                return said
+        except (OSError, EOFError) as error:
+            died = self._died(str(error))
+            # a unix socket that is closed with bytes in it is reset
+            died.unread = isinstance(error, ConnectionResetError)
+            raise died from error
+        except BrokenMessage as error:
+            self.kill()
+            raise ChildDied(f"process died: it wrote what cannot be read: {error}") from error
+        if ready:
+            raise self._died("its zygote says so")
+        return []
+
+    def _wait(self, timeout: float) -> bool:
+        """For a sign of the child; whether there is one of its zygote."""
         assert self._channel is not None and self._control is not None
         poller = select.poll()
-        poller.register(self._channel.sock, select.POLLIN)
         poller.register(self._control, select.POLLIN)
+        if not self._mute:
+            poller.register(self._woken, select.POLLIN)
+        if self._mute or self._channel.in_frame:
+            poller.register(self._channel.sock, select.POLLIN)
         wait = 0 if self._control_lines else max(0, round(timeout * 1000))
         ready = {descriptor for descriptor, _ in poller.poll(wait)}
-        if self._channel.sock.fileno() in ready:
-            try:
-                return self._channel.receive(ToParent)  # type: ignore[arg-type]
-            except (OSError, EOFError) as error:
-                died = self._died(str(error))
-                # a unix socket that is closed with bytes in it is reset
-                died.unread = isinstance(error, ConnectionResetError)
-                raise died from error
-            except BrokenMessage as error:
-                self.kill()
-                raise ChildDied(f"process died: it wrote what cannot be read: {error}") from error
-        if ready or self._control_lines:
-            raise self._died("its zygote says so")
-        return None
+        if self._woken in ready:
+            self._mute = not os.read(self._woken, 4096)
+        return bool(self._control_lines) or self._control.fileno() in ready
 
     def resident(self) -> int:
         """Bytes of memory that the child and what it started occupy; 0 when unknown."""
@@ -168,16 +190,29 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the child, its process group and its orphans; returns when they are gone."""
+        self.end()
+
+    def end(self) -> list[Done]:
+        """`kill`, and what the child had done by then and was not told yet."""
         if self._channel is None:
-            return
-        self._channel.sock.close()
-        self._channel = None
+            return []
         assert self._control is not None
         try:
             self._control.sendall(b"kill\n")
             self._control_line(_PATIENCE, "exit")
         except (OSError, EOFError):
             self._end_zygote()
+        last: list[Done] = []
+        with contextlib.suppress(OSError, EOFError, BrokenMessage):
+            last = [message for message, _ in self._channel.arrived(Done)]
+        self._hang_up()
+        return last
+
+    def _hang_up(self) -> None:
+        if self._channel is not None:
+            self._channel.sock.close()
+            os.close(self._woken)
+            self._channel = None
 
     def close(self) -> None:
         """End the child and the zygote."""
@@ -211,9 +246,7 @@ class ChildProcess:
                 self._control_line(2.0, "exit")
         except (OSError, EOFError):
             self.kill()
-        if self._channel is not None:
-            self._channel.sock.close()
-            self._channel = None
+        self._hang_up()
         if self._exit is None or self._exit == -signal.SIGKILL:
             died = ChildDied(f"process died: {detail if self._exit is None else 'signal 9 (SIGKILL)'}")
             died.outside = True

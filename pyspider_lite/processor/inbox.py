@@ -74,6 +74,15 @@ class Inbox:
             self._put(queue, pages)
             self._changed.notify_all()
 
+    def put_back(self, pages: list[Page]) -> None:
+        """What is left of a batch that `get` gave: it comes next."""
+        with self._changed:
+            batches = self._batches[QueueName.TO_PROCESSOR]
+            before = len(batches)
+            self._put(QueueName.TO_PROCESSOR, pages)
+            batches.rotate(len(batches) - before)
+            self._changed.notify_all()
+
     def _put(self, queue: QueueName, pages: list[Page]) -> None:
         others = deque(page for page in pages if page.task.project not in self._parking)
         if others:
@@ -81,17 +90,20 @@ class Inbox:
         if self._parking:
             self._parked[queue] += [page for page in pages if page.task.project in self._parking]
 
-    def get(self, timeout: float) -> Page | None:
-        """The next page; None if none came within ``timeout`` seconds."""
+    def get(self, timeout: float) -> list[Page]:
+        """The next batch, or the next page of control work; nothing if none came within ``timeout`` seconds."""
         with self._changed:
-            if not self._changed.wait_for(lambda: any(self._batches.values()), timeout):
-                return None
-            batches = next(batches for batches in self._batches.values() if batches)
-            page = batches[0].popleft()
-            if not batches[0]:
-                batches.popleft()
-                self._changed.notify_all()
-            return page
+            self._changed.wait_for(lambda: any(self._batches.values()), timeout)
+            control, others = self._batches[QueueName.CONTROL], self._batches[QueueName.TO_PROCESSOR]
+            pages: list[Page] = []
+            if control:
+                pages = [control[0].popleft()]
+                if not control[0]:
+                    control.popleft()
+            elif others:
+                pages = list(others.popleft())
+            self._changed.notify_all()
+            return pages
 
     def pause(self) -> None:
         """Nothing more is to be taken for now."""

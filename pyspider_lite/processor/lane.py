@@ -1,23 +1,25 @@
-"""One child and the page that it runs: begins it, watches its limits, and ends the child where it must. Used by the processor, which has
-one lane for pages in general, and sets it aside with a page that takes long.
+"""One child and the pages that it runs, one after the other: begins them, watches their limits, and ends the child where it must. Used by
+the processor, which has one lane for pages in general, and sets it aside with a page that takes long.
 """
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from pyspider_lite.models import Page, Report
 from pyspider_lite.processor import descendants, report
 from pyspider_lite.processor.child_process import ChildDied, ChildOptions, ChildProcess
-from pyspider_lite.processor.pipe import Done, NeedScript, Run, Script
+from pyspider_lite.processor.pipe import Done, Job, NeedScript, Run, Script
 
 logger = logging.getLogger(__name__)
 
 #: seconds between two looks at what the child occupies
 LOOK_INTERVAL = 0.25
+#: seconds from the first page on within which the child begins the next without asking
+AHEAD = 0.05
 #: processes that scripts may have started and that still run
 MAX_PROCESSES = 100
 #: seconds of CPU that threads and processes may use which callbacks left behind
@@ -58,7 +60,7 @@ class Over(Struct, frozen=True):
 
 
 class Lane:
-    """`begin` a page, then `look` until it is over. ``bring`` answers the child's question for a script, or raises Drained."""
+    """`begin` pages, then `look` until they are over. ``bring`` answers the child's question for a script, or raises Drained."""
 
     def __init__(self, options: Options, bring: Callable[[NeedScript], Script]) -> None:
         self._options = options
@@ -71,15 +73,23 @@ class Lane:
                 process_time_limit=options.process_time_limit,
             )
         )
-        #: the page that runs
-        self.page: Page | None = None
+        #: the page that runs, and those that come after it
+        self._pages: list[Page] = []
+        #: time.monotonic() when the page that runs began, as far as we know
         self._started = 0.0
         #: seconds that the last page took
         self.took = 0.0
         self._limit = 0.0
         self._deadline = 0.0
-        #: the child has it, and is the second one that does
-        self._sent = self._second = False
+        #: the child has the pages; after this time it begins none of them any more
+        self._sent = False
+        self._until = 0.0
+        #: the child waits, although there may be pages left: they were not quick
+        self.idle = False
+        #: what the child waits for
+        self._question: NeedScript | None = None
+        #: a child that had this page died, perhaps for another reason
+        self._second: Page | None = None
         self._next_look = 0.0
         self._strays = descendants.Strays()
         #: of this child: projects that it ran, and how many pages of each failed since one did not
@@ -87,68 +97,99 @@ class Lane:
         self._counted_pid = 0
 
     @property
+    def page(self) -> Page | None:
+        """The page that runs."""
+        return self._pages[0] if self._pages else None
+
+    @property
     def runs_for(self) -> float:
-        """Seconds since the page began."""
+        """Seconds since that began."""
         return time.monotonic() - self._started
 
     def start(self) -> None:
         """Have a child. Raises ChildDied."""
         self.child.start()
 
-    def begin(self, page: Page) -> None:
-        """The page is the child's from the next `look` on."""
-        self.page, self._started = page, time.monotonic()
-        self._sent = self._second = False
-        self._limit = time_limit(page, self._options.process_time_limit)
-        self._deadline = self._started + (self._limit + self._options.hard_after if self._limit else float("inf"))
+    def begin(self, pages: Sequence[Page]) -> None:
+        """The pages are the child's from the next `look` on."""
+        self._pages.extend(pages)
+        self._sent = self.idle = False
+        self._next(time.monotonic())
+
+    def _next(self, now: float) -> None:
+        if not self._pages:
+            return
+        self._started = now
+        self._limit = time_limit(self._pages[0], self._options.process_time_limit)
+        self._deadline = now + (self._limit + self._options.hard_after if self._limit else float("inf"))
+
+    def take_back(self) -> list[Page]:
+        """The pages that have not begun, which are no longer ours. None of them while the child may still begin one."""
+        if self._sent and time.monotonic() < self._until + LOOK_INTERVAL:
+            return []
+        begun = 0 if self.idle else 1
+        waiting = self._pages[begun:]
+        del self._pages[begun:]
+        return waiting
 
     def put_off(self, seconds: float) -> None:
         """Nothing could be done for so long, and is not late for that."""
         self._deadline += seconds
 
-    def look(self, timeout: float) -> Over | None:
-        """What became of the page, if that is known within ``timeout`` seconds. Raises Drained."""
-        assert self.page is not None
-        page = self.page
+    def look(self, timeout: float) -> list[Over]:
+        """The pages that are over, as far as that is known within ``timeout`` seconds. Raises Drained."""
+        assert self._pages
         try:
-            return self._look(page, timeout)
+            return self._look(timeout)
         except ChildDied as error:
-            if self._second or not (error.unread or error.outside):
-                return self._fail(page, str(error))
+            self._forget_child()
+            page = self._pages[0]
+            if self._second is page or not (error.unread or error.outside):
+                return [self._fail(str(error))]
             # it died while idle, or somebody killed it: the page gets a second child, but no third
             logger.warning("the child is replaced: %s", error)
-            self._second, self._sent = True, False
-            return None
+            self._second = page
+            return []
         except Drained:
             raise
         except Exception as error:
             # a page that upsets us must not come back for ever
-            logger.exception("%s: an error in the processor", page.task.url)
-            return self._kill(page, f"processor: {type(error).__name__}: {error}")
+            logger.exception("%s: an error in the processor", self.page.task.url if self.page else "")
+            return self._kill(f"processor: {type(error).__name__}: {error}")
 
-    def _look(self, page: Page, timeout: float) -> Over | None:
+    def _look(self, timeout: float) -> list[Over]:
         if not self._sent:
-            self.child.start()
-            self.child.send(Run(page=page, limit=self._limit))
-            self._sent = True
-        answer = self.child.receive(max(0.001, min(timeout, self._deadline - time.monotonic())))
-        if answer is not None:
-            message, size = answer
-            if isinstance(message, Done):
-                return self._end(page, message.reports, size)
-            self.child.send(self._bring(message))
-        now = time.monotonic()
-        if now >= self._deadline:
-            return self._kill(page, f"process killed: {self._limit:g} s limit")
-        if now >= self._next_look and (passed := self._passed_limit(now)):
-            return self._kill(page, f"process killed: {passed}")
-        return None
+            self._send()
+        if self._question:
+            self.child.send(self._bring(self._question))
+            self._question = None
+        over: list[Over] = []
+        for message, size in self.child.receive(max(0.001, min(timeout, self._deadline - time.monotonic()))):
+            if isinstance(message, NeedScript):
+                # answered by the next look: what is over may not wait for a database
+                self._question = message
+            elif self._pages:
+                over.append(self._done(message, size))
+        if self._pages and (reason := self._passed_limit()):
+            over += self._kill(reason)
+        if reason := self._spoilt():
+            logger.warning("the child is replaced: %s", reason)
+            over += self._end_child()
+        return over
 
-    def abandon(self) -> Page | None:
-        """End the child; the page that it did not finish."""
-        page, self.page = self.page, None
+    def _send(self) -> None:
+        self.child.start()
+        self._until = time.monotonic() + AHEAD
+        jobs = [Job(page, time_limit(page, self._options.process_time_limit)) for page in self._pages]
+        self.child.send(Run(jobs=jobs, until=self._until))
+        self._sent, self.idle = True, False
+
+    def abandon(self) -> list[Page]:
+        """End the child; the pages that it did not finish."""
+        pages, self._pages = self._pages, []
+        self._forget_child()
         self.child.kill()
-        return page
+        return pages
 
     def yield_cpu(self) -> None:
         """Let others go first from now on. That cannot be taken back, so the child is to be ended before it does something else."""
@@ -156,53 +197,83 @@ class Lane:
 
     def tidy(self) -> None:
         """Between two pages: end a child that should not run another one."""
-        now = time.monotonic()
-        if not self.child.alive or now < self._next_look:
+        if not self.child.alive or time.monotonic() < self._next_look:
             return
-        passed = self._passed_limit(now)
+        passed = self._occupies_too_much()
         if not passed and self._strays.used(self.child.pid, self.child.started()) > STRAY_CPU:
             passed = f"limit of {STRAY_CPU:g} s of CPU for threads and processes that callbacks left behind"
         if passed:
             logger.warning("the child is replaced: it has passed the %s; it ran %s", passed, self._whose())
             self.child.kill()
 
-    def _passed_limit(self, now: float) -> str | None:
+    def _passed_limit(self) -> str:
+        """Why the page that runs has to be ended, or "". A quick one is not blamed for what those before it left behind."""
+        now = time.monotonic()
+        if now >= self._deadline:
+            return f"process killed: {self._limit:g} s limit"
+        if now < self._next_look or self.runs_for < LOOK_INTERVAL:
+            return ""
+        passed = self._occupies_too_much()
+        return f"process killed: {passed}" if passed else ""
+
+    def _occupies_too_much(self) -> str:
         """The limit that the child and what it started have passed. Asked four times a second, however short the pages are."""
-        self._next_look = now + LOOK_INTERVAL
+        self._next_look = time.monotonic() + LOOK_INTERVAL
         if 0 < self._options.memory_limit < self.child.resident():
             return f"{self._options.memory_limit >> 20} MiB memory limit"
         if self.child.processes() > MAX_PROCESSES:
             return f"limit of {MAX_PROCESSES} processes"
-        return None
+        return ""
 
-    def _kill(self, page: Page, reason: str) -> Over:
-        self.child.kill()
-        return self._fail(page, reason)
+    def _kill(self, reason: str) -> list[Over]:
+        """End the child for the page that runs. If that was over by then, the one that had begun after it is not to blame, and runs
+        again."""
+        page = self.page
+        over = self._end_child()
+        if page is not None and self.page is page:
+            over.append(self._fail(reason))
+        return over
 
-    def _fail(self, page: Page, reason: str) -> Over:
-        return self._end(page, [report.failure(page, reason, reason, self.runs_for)], 0)
+    def _end_child(self) -> list[Over]:
+        """What was over by then is not lost; the pages that are left are another child's."""
+        over = [self._done(done, 0) for done in self.child.end() if self._pages]
+        self._forget_child()
+        return over
 
-    def _end(self, page: Page, reports: list[Report], size: int) -> Over:
-        self.page, self.took = None, self.runs_for
-        if self.child.alive:
-            self._count(page, reports[-1].ok)
+    def _forget_child(self) -> None:
+        self._sent, self.idle, self._question = False, False, None
+
+    def _fail(self, reason: str) -> Over:
+        page = self._pages[0]
+        return self._over([report.failure(page, reason, reason, self.runs_for)], 0)
+
+    def _done(self, done: Done, size: int) -> Over:
+        self.idle = not done.more
+        self._sent = self._sent and done.more
+        self._count(self._pages[0], done.reports[-1].ok)
+        return self._over(done.reports, size)
+
+    def _over(self, reports: list[Report], size: int) -> Over:
+        self.took = self.runs_for
+        page = self._pages.pop(0)
+        self._next(time.monotonic())
         return Over(page=page, reports=reports, size=size)
 
     def _count(self, page: Page, ok: bool) -> None:
-        """One script may have spoilt the child for another, by what it did to a module or to the process."""
         if self._counted_pid != self.child.pid:
             self._counted_pid = self.child.pid
             self._failed.clear()
         project = page.task.project
         self._failed[project] = 0 if ok or not report.glance(page.response).ok else self._failed[project] + 1
-        if self._failed[project] >= FAILED_IN_A_ROW and len(self._failed) > 1:
-            logger.warning(
-                "the child is replaced: %d pages of %s failed in a row, and it ran %s",
-                FAILED_IN_A_ROW,
-                project,
-                self._whose(),
-            )
-            self.child.kill()
+
+    def _spoilt(self) -> str:
+        """One script may have spoilt the child for another, by what it did to a module or to the process: how that shows, or ""."""
+        if not self.child.alive or self._counted_pid != self.child.pid or len(self._failed) < 2:
+            return ""
+        project, failed = max(self._failed.items(), key=lambda item: item[1])
+        if failed < FAILED_IN_A_ROW:
+            return ""
+        return f"{failed} pages of {project} failed in a row, and it ran {self._whose()}"
 
     def _whose(self) -> str:
         names = sorted(self._failed)

@@ -1,4 +1,4 @@
-"""The processor: takes pages off the queues and has its child run their callbacks, one at a time. Built by bootstrap.
+"""The processor: takes pages off the queues and has its child run their callbacks, one after the other. Built by bootstrap.
 
 This side owns the queues and the claims; no script runs in it. Whatever a script does to its process (endless loop, exit, crash, all
 the memory) ends that process and fails that task, and nothing else (demand UA39). A page that takes long is set aside with its
@@ -39,7 +39,7 @@ PATIENCE = 0.25
 
 
 class Processor:
-    """One page at a time, and those that are set aside. `run` works until `stop`."""
+    """One batch of pages at a time, and the pages that are set aside. `run` works until `stop`."""
 
     def __init__(
         self,
@@ -142,12 +142,12 @@ class Processor:
         self._look_aside()
         self._lane.tidy()
         self._lane.start()
-        page = self._inbox.get(IDLE if self._outbox else PATIENCE)
-        if page is None:
+        pages = self._inbox.get(IDLE if self._outbox else PATIENCE)
+        if not pages:
             self._outbox.flush()
             self._look_after_idle_child()
             return
-        self._lane.begin(page)
+        self._lane.begin(pages)
         self._say_running()
         try:
             self._run(self._lane)
@@ -207,10 +207,10 @@ class Processor:
     # --- pages ---
 
     def _run(self, lane: Lane) -> None:
-        """Until its page is over or set aside, or we have to end."""
-        timeout = IDLE
-        while not self._looked(lane, timeout):
-            self._outbox.flush()
+        """Until its pages are over or set aside, or we have to end."""
+        while not self._looked(lane, IDLE if self._outbox else LOOK_INTERVAL):
+            if self._stop_at is not None:
+                self._heartbeat.release([page.task.key for page in lane.take_back()])
             if self._give_up():
                 return
             self._look_aside()
@@ -219,26 +219,34 @@ class Processor:
                     self._set_aside()
                     return
                 self._inbox.pause()
+                self._inbox.put_back(lane.take_back())
                 self._give_back(self._inbox.take_all())
-            elif timeout == LOOK_INTERVAL:
+            elif lane.runs_for >= LOOK_INTERVAL:
                 self._prepare_spare()
-            timeout = LOOK_INTERVAL
 
     def _looked(self, lane: Lane, timeout: float) -> bool:
-        """Whether its page is over; then it is sent."""
+        """Whether all its pages are over; those that are are sent."""
         try:
             over = lane.look(timeout)
         except Drained:
             self._abandon(lane)
             return True
-        if over is None:
+        for one in over:
+            self._send(one)
+        if not over:
+            self._outbox.flush()
+            return not lane.page
+        if lane.idle:
+            # what came meanwhile may be more urgent
+            self._inbox.put_back(lane.take_back())
+        self._say_running()
+        if lane.page:
             return False
-        self._send(over)
         lane.tidy()
         return True
 
     def _abandon(self, lane: Lane) -> None:
-        if page := lane.abandon():
+        for page in lane.abandon():
             logger.warning("%s: not over when the processor has to end; it is given back", page.task.url)
             self._heartbeat.release([page.task.key])
 
@@ -270,6 +278,7 @@ class Processor:
         """Another lane goes on, without the project of this page."""
         self._prepare_spare()
         self._lane.yield_cpu()
+        self._inbox.put_back(self._lane.take_back())
         self._aside.append(self._lane)
         self._lane = self._spare.pop()
         self._park()
@@ -286,7 +295,7 @@ class Processor:
                 self._inbox.get_parked(page.task.project) if lane.took >= SLOW and self._stop_at is None else None
             )
             if following is not None:
-                lane.begin(following)
+                lane.begin([following])
             else:
                 self._aside.remove(lane)
                 # it lets others go first for ever, so the next one is run by another child

@@ -5,7 +5,7 @@ It has at most one child, and it alone kills and reaps it, with its process grou
 pids cannot be mistaken. When the processor is gone (its end of the control socket closed) child and zygote end; when the zygote is
 gone the kernel kills the child.
 
-Control socket: ``spawn`` with the child's end of a socket pair, ``kill``; answers ``pid N``, ``exit STATUS``.
+Control socket: ``spawn`` with the child's end of a socket pair and of a pipe, ``kill``; answers ``pid N``, ``exit STATUS``.
 """
 
 import contextlib
@@ -71,19 +71,20 @@ class Zygote:
         for line in lines:
             if line == b"spawn":
                 self._kill()
-                self._spawn(self._descriptors.pop(0))
+                self._spawn(self._descriptors.pop(0), self._descriptors.pop(0))
             elif line == b"kill":
                 self._kill()
         return True
 
-    def _spawn(self, descriptor: int) -> None:
+    def _spawn(self, descriptor: int, wake: int) -> None:
         self._pid = os.fork()
         if not self._pid:
-            self._become_child(descriptor)
+            self._become_child(descriptor, wake)
         os.close(descriptor)
+        os.close(wake)
         self._tell(f"pid {self._pid}")
 
-    def _become_child(self, descriptor: int) -> None:
+    def _become_child(self, descriptor: int, wake: int) -> None:
         status = 1
         try:
             os.setsid()
@@ -97,7 +98,7 @@ class Zygote:
                 file.write(_OOM_SCORE)
             from pyspider_lite.processor import child
 
-            child.main(socket.socket(fileno=descriptor), self._options)
+            child.main(socket.socket(fileno=descriptor), wake, self._options)
             status = 0
         except BaseException:
             traceback.print_exc()

@@ -13,7 +13,20 @@ def page(project: str, number: int, size: int = 1) -> Page:
 
 
 def rest(box: Inbox) -> list[Page]:
-    return list(iter(lambda: box.get(0), None))
+    return [page for pages in iter(lambda: box.get(0), []) for page in pages]
+
+
+def test_a_batch_comes_whole_and_control_work_one_by_one_before_it():
+    box = Inbox()
+    pages, more = [page("p", n) for n in range(3)], [page("p", n) for n in range(3, 5)]
+    control = [page("p", n) for n in range(5, 7)]
+    box.put(PAGES, pages)
+    box.put(PAGES, more)
+    assert box.get(0) == pages
+    box.put(CONTROL, control)
+    box.put_back(pages[1:])
+    box.put_back([])
+    assert [box.get(0) for _ in range(5)] == [control[:1], control[1:], pages[1:], more, []]
 
 
 def test_parked_projects_wait_apart_and_leave_room():
