@@ -4,6 +4,7 @@ Called by the command line. What a daemon cannot start with is raised as ConfigE
 """
 
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: seconds beyond drain-timeout within which a daemon is gone after SIGTERM, whatever it waits for
 STOP_GRACE = 5.0
+#: objects made, beyond those that ended, before the youngest are looked through
+_GC_THRESHOLD = 50_000
 
 # --- running ------------------------------------------------------------------------------------------------------------
 
@@ -57,9 +60,18 @@ def run_role(role: Role, options: Settings, *, index: int = 0, on_ready: Callabl
         logger.info("%s starting, pid %d", role, os.getpid())
         if on_ready is not None:
             on_ready()
+        _spare_collections()
         run_part(part)
         logger.info("%s exiting", role)
         return exit_codes.of_signal(received[0]) if received else exit_codes.DONE
+
+
+def _spare_collections() -> None:
+    """A role decodes thousands of objects a second that die with their batch, without cycles; what is loaded by now stays to the end.
+    Python's collector would look through all of it again and again (a tenth of the scheduler's CPU time)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD, 20, 100)
 
 
 def run_part(part: assembly.Part) -> None:

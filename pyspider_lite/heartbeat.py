@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 _BATCH_ITEMS = 100
 _BATCH_BYTES = 1024 * 1024
 #: seconds that items gather while there are many; the first after a pause goes at once
-_GATHER = 0.005
+_GATHER = 0.01
 #: what may wait to be sent; who has more to say is held back
 _BUFFER_ITEMS = 4000
 _BUFFER_BYTES = 32 * 1024 * 1024

@@ -30,8 +30,10 @@ logger = logging.getLogger(__name__)
 
 #: reports stored in one transaction, as far as so many wait
 JOINED = 500
+#: seconds from one transaction to the next, unless nothing came meanwhile
+GATHER = 0.02
 #: batches taken and not yet stored
-_BATCHES = 5
+_BATCHES = 10
 #: seconds in which `stop` is noticed
 _PATIENCE = 0.25
 
@@ -62,6 +64,7 @@ class ResultWorker:
         self._waiter = Waiter()
         #: time.monotonic() of the loop's last turn
         self.stepped = time.monotonic()
+        self._taken = 0.0
 
     def attach(
         self, *, heartbeat: Heartbeat, connect_in: Connect | None = None, drain_timeout: float = 30.0
@@ -210,7 +213,9 @@ class ResultWorker:
 
     def _take(self, timeout: float) -> list[Report]:
         with self._changed:
-            self._changed.wait_for(lambda: self._batches, timeout)
+            if self._changed.wait_for(lambda: self._batches, timeout):
+                self._changed.wait_for(lambda: not self._has_room(), self._taken + GATHER - time.monotonic())
+            self._taken = time.monotonic()
             reports: list[Report] = []
             while self._batches and (not reports or len(reports) + len(self._batches[0]) <= JOINED):
                 reports += self._batches.popleft()

@@ -232,8 +232,7 @@ class Response:
         """
         resolve = self._resolve
         parts = [self.etree] if css is None else document.compiled(css)(self.etree)
-        hrefs = [element.get("href") for part in parts for element in part.iter("a")]
-        links = dict.fromkeys(resolve(href) for href in hrefs if href is not None)
+        links = dict.fromkeys(resolve(href) for part in parts for href in document.hrefs(part))
         return [link for link in links if link.startswith(("http://", "https://"))]
 
 

@@ -22,6 +22,7 @@ LINK_ATTRIBUTES = {"a": "href", "link": "href", "script": "src", "img": "src", "
 # huge_tree: else all that is nested deeper than 255 is lost, and so is text of 10 MB without an element in it
 _parser = lxml.html.HTMLParser(encoding="utf-8", huge_tree=True)
 _translator = JQueryTranslator(xhtml=False)
+_hrefs = etree.XPath("descendant-or-self::a/@href", smart_strings=False)
 #: control characters that no XML tree can hold; tab, newline and return stay
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r") + b"\x7f"
 
@@ -88,6 +89,11 @@ def resolver(base: str) -> Callable[[str], str]:
             return link
 
     return resolve
+
+
+def hrefs(element: Any) -> list[str]:
+    """``href`` of every ``a`` in (or being) the element, as it is written. Without an object for each element it takes half the time."""
+    return cast("list[str]", _hrefs(element))
 
 
 def absolute_links(root: Any, resolve: Callable[[str], str]) -> None:

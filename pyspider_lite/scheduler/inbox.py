@@ -2,6 +2,7 @@
 that cannot keep up slows its queues and not its memory. The loop sleeps on it until the next due time."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from pyspider_lite.models import NewTaskBatch, Report, StatusBatch
 #: messages that wait at most, and about how many tasks in them: a message may bring 5,000, and all that came is committed before anything
 #: is given out (measured with 100,000 tasks in 20 messages on a busy machine: 10 s without a page)
 CAPACITY, MAX_TASKS = 64, 5_000
+#: seconds from one step to the next, unless nothing happened meanwhile: a step and its transaction cost as much as ten reports
+GATHER = 0.02
 
 
 class Depths(Struct, frozen=True):
@@ -49,6 +52,7 @@ class Inbox:
         self._waiting = 0
         self._tasks = 0
         self._woken = False
+        self._collected = 0.0
 
     def room(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for room; for consumers."""
@@ -95,13 +99,18 @@ class Inbox:
             self._changed.notify_all()
 
     def collect(self, timeout: float) -> Heard:
-        """All that came in; waits up to ``timeout`` seconds for something."""
+        """All that came in; waits up to ``timeout`` seconds for something, and for more of it if the last time was just now."""
         with self._changed:
-            self._changed.wait_for(self._something, timeout)
+            if self._changed.wait_for(self._something, timeout):
+                self._changed.wait_for(self._full, self._collected + GATHER - time.monotonic())
+            self._collected = time.monotonic()
             heard, self._heard, self._woken = self._heard, Heard(), False
             self._waiting = self._tasks = 0
             self._changed.notify_all()
             return heard
+
+    def _full(self) -> bool:
+        return self._woken or self._waiting >= CAPACITY or self._tasks >= MAX_TASKS
 
     def _something(self) -> bool:
         return self._woken or self._waiting > 0 or bool(self._heard.sent or self._heard.commands)
