@@ -310,6 +310,10 @@ class MariaDb(Server):
                 rows = list(cursor.fetchall())
         return rows
 
+    def drop(self, kind: str) -> None:
+        """Drop a database, whoever uses it."""
+        self.execute(f"drop database {kind}")
+
     def _started(self) -> None:
         self.execute(
             f"create user if not exists '{USER}'@'%' identified by '{PASSWORD}'", f"grant all on *.* to '{USER}'@'%'"
@@ -375,6 +379,14 @@ class PostgreSql(Server):
                 cursor.execute(statement)
                 rows = list(cursor.fetchall()) if cursor.description else []
         return rows
+
+    def drop(self, kind: str) -> None:
+        """Drop a database, whoever uses it."""
+        self.execute(f"drop database {kind} with (force)")
+
+    def create(self, kind: str) -> None:
+        """Create it again."""
+        self.execute(f"create database {kind}")
 
     def _started(self) -> None:
         known = {row[0] for row in self.execute("select datname from pg_database")}

@@ -183,6 +183,11 @@ class Database:
         with self._translated():
             return conn.execute(statement, parameters, execution_options={_TABLE: table}).rowcount
 
+    def incomplete(self, what: str) -> DatabaseError:
+        """What to raise when something of ours is missing from the tables: they are completed before the next use."""
+        self._ready = False
+        return DatabaseError(f"{self._shown}: {what}", self._shown)
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:

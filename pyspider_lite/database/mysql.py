@@ -1,5 +1,6 @@
 """MariaDB and MySQL through PyMySQL: how a connection is made, what they say when something goes wrong, what a user may do."""
 
+import logging
 import socket
 import time
 from contextlib import closing
@@ -12,6 +13,8 @@ from pyspider_lite.database import deadlines
 from pyspider_lite.database.server import Description, about_tables
 from pyspider_lite.database.url import Target
 
+logger = logging.getLogger(__name__)
+
 #: numbers of MySQL's errors
 _UNKNOWN_DATABASE = 1049
 _NO_SUCH_TABLE = frozenset({1051, 1146})
@@ -22,10 +25,12 @@ _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "INDEX", "
 _REASONS = {
     1021: "the server's disk is full",
     1040: "the server has no connection left; raise its max_connections or run fewer workers",
+    1046: "the database was dropped",
     1053: "the server is being shut down",
     1114: "the server's disk or table space is full",
     1129: "the server blocks this machine after many errors; run on the server: FLUSH HOSTS",
     1130: "the server takes no connections from this machine; give the user the host '%' or this machine's address",
+    1146: "the table was dropped; it is made anew",
     1153: "a row is larger than the server takes; raise its max_allowed_packet",
     1203: "this user has no connection left; raise max_user_connections or run fewer workers",
     1226: "this user has used up what the server grants it; raise its limit or run fewer workers",
@@ -75,6 +80,7 @@ class MySqlServer:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
         connection.select_db(name)
+        logger.info("%s did not exist: it is made", self.target.shown)
         return connection
 
     def _log_in(self, options: dict[str, Any]) -> Any:

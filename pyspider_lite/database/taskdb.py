@@ -60,9 +60,16 @@ class SqlTaskDB:
             yield SqlTaskTx(self._database, conn, self._own, self._statements, self._tables, self._letters)
 
     def _check_leader(self, conn: sa.Connection, epoch: int | None) -> None:
-        leader = self._database.fetch(conn, self._lock_leader)[0]
+        leader = self._leader_row(conn, self._lock_leader)
         if epoch is not None and leader.epoch != epoch:
             raise LostLeadership(f"{leader.holder or 'nobody'} leads with epoch {leader.epoch}, not we with {epoch}")
+
+    def _leader_row(self, conn: sa.Connection, statement: sa.Select[Any]) -> Any:
+        """Raises DatabaseError when it is not there: somebody dropped the database, and another makes it anew just now, or nobody yet."""
+        rows = self._database.fetch(conn, statement)
+        if not rows:
+            raise self._database.incomplete("the leader's row is missing")
+        return rows[0]
 
     # --- tables ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +232,7 @@ class SqlTaskDB:
     def leader(self) -> Leader | None:
         columns = (LEADER.c.epoch, LEADER.c.holder, LEADER.c.until, LEADER.c.rpc)
         with self._database.read() as conn:
-            epoch, holder, until, rpc = self._database.fetch(conn, sa.select(*columns))[0]
+            epoch, holder, until, rpc = self._leader_row(conn, sa.select(*columns))
         return Leader(epoch=epoch, holder=holder, until=until, rpc=rpc) if epoch else None
 
     def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
@@ -234,7 +241,7 @@ class SqlTaskDB:
         if seen is not None and seen.holder != holder and seen.until > self.time():
             return None
         with self._database.write() as conn:
-            leader = self._database.fetch(conn, self._lock_leader)[0]
+            leader = self._leader_row(conn, self._lock_leader)
             now = self._database.fetch(conn, self._clock)[0][0]
             if leader.until > now and leader.holder != holder and not elected:
                 return None

@@ -9,7 +9,9 @@ from stored_tasks import P, insert, new, one, submission
 
 from pyspider_lite.database import schema
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.errors import LostLeadership
+from pyspider_lite.database.schema import LEADER
+from pyspider_lite.database.taskdb import SqlTaskDB
+from pyspider_lite.errors import DatabaseError, LostLeadership
 from pyspider_lite.models import Control, ControlKind, DeadLetter, ProjectState
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -135,6 +137,24 @@ def test_who_leads_already_gets_a_new_epoch(taskdb: TaskDB) -> None:
     assert second is not None
     assert second > first
     assert not taskdb.renew(first, 100.0)
+
+
+def test_the_leaders_row_comes_back(taskdb: TaskDB) -> None:
+    """A database that was dropped is made anew by whoever comes first, and for a moment it has the table without the row."""
+    assert isinstance(taskdb, SqlTaskDB)
+    assert taskdb.lead("one", 100.0, "") == 1
+    for use in (
+        taskdb.leader,
+        lambda: taskdb.begin(1).__enter__(),
+        lambda: taskdb.lead("one", 100.0, "", elected=True),
+    ):
+        with taskdb._database.write() as conn:
+            conn.execute(sa.delete(LEADER))
+        with pytest.raises(DatabaseError, match="the leader's row is missing"):
+            use()
+        assert not taskdb.renew(1, 100.0)
+        assert taskdb.leader() is None
+    assert taskdb.lead("one", 100.0, "") == 1
 
 
 def test_only_one_of_many_becomes_leader(taskdb: TaskDB) -> None:

@@ -135,3 +135,44 @@ def test_servers_that_stand_still_do_not_keep_anybody(cluster: Cluster) -> None:
     time.sleep(3.0)  # by now all of them wait for an answer
     took = cluster.stop()
     assert max(took.values()) < 2.0 + bootstrap.STOP_GRACE + 1.0, took
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [MAIN, pytest.param(OTHER, marks=pytest.mark.slow)],
+    indirect=True,
+    ids=["mariadb", "postgresql"],
+)
+def test_databases_are_dropped(cluster: Cluster) -> None:
+    """Whoever may make them (MariaDB: who has all rights in a database) does so at once, else they are waited for, with the reason.
+    Tables are made anew; all daemons live, and all goes on with what is left."""
+    cluster.broker.start()
+    cluster.database.start()
+    cluster.start()
+    postgresql = isinstance(cluster.database, servers.PostgreSql)
+
+    def drop(kind: str, role: str) -> None:
+        before = len(cluster.log(role))
+        cluster.database.drop(kind)
+        said = f"/{kind} since .*CREATE DATABASE" if postgresql else f"/{kind} did not exist: it is made"
+        cluster.wait(lambda: re.search(said, cluster.log(role)[before:]), 30)
+        if postgresql:
+            assert [where.rpartition("/")[2] for where in cluster.ready(role)["waiting"]] == [kind]
+            cluster.database.create(kind)
+        cluster.wait(lambda: all(cluster.ready(role)["ready"] for role in ROLES), GOES_ON)
+
+    with site.Site(400, delay=0.05) as served:
+        cluster.crawl(served)
+        cluster.wait(lambda: cluster.count() > 20, 60)
+        drop("resultdb", "result_worker")
+        cluster.wait(lambda: "crawl 1 is finished" in cluster.log("scheduler"), 60)
+        assert cluster.count() > 0
+        drop("projectdb", "scheduler")
+        cluster.wait(lambda: "project gen is gone" in cluster.log("scheduler"), GOES_ON)
+        drop("taskdb", "scheduler")
+        # nothing is known any more: every page is new
+        cluster.crawl(served)
+        cluster.complete(served)
+    for role in ROLES:
+        assert "Traceback" not in cluster.log(role)
+    cluster.stop()
