@@ -36,6 +36,11 @@ class TutorialSite(WebServer):
         """Requests by client in a part of the log."""
         return Counter(request.client for request in self.requests[since:until])
 
+    def unanswered(self, client: str) -> int:
+        """How many requests of a client wait for their answer: those of the last ``delay`` seconds."""
+        since = time.monotonic() - self.delay
+        return sum(request.client == client and request.time > since for request in self.requests[-5000:])
+
     def answer(self, head: bytes, client: str) -> Answer:
         """Note the request."""
         match = _REQUEST.match(head)

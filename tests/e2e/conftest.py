@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyspider_lite.bench import processes
+from pyspider_lite.bench.machines import Network
+from pyspider_lite.bench.tutorial_cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -166,3 +169,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
         found = Place(tmp_path, cleanup)
         found.write("shop.py", SCRIPT)
         yield found
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters that do not outlive the test."""
+    with ExitStack() as stack:
+        yield partial(Cluster, stack.enter_context(Network()), stack)
