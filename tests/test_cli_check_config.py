@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,6 @@ from pyspider_lite.cli import check_config, local_checks
 from pyspider_lite.cli.check_config import encoding_hint
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.models import Beat, WorkerRow
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[MariaDb, Redis]]:
-    with MariaDb() as mariadb, Redis() as redis:
-        yield mariadb, redis
 
 
 @pytest.fixture
@@ -131,9 +125,9 @@ def test_a_wrong_taskdb_is_the_fault_of_the_taskdb(check: Callable[..., Any]) ->
     assert problem.startswith("taskdb: mongodb+taskdb://")
 
 
-def test_servers_are_asked_and_left_alone(check: Callable[..., Any], servers: tuple[MariaDb, Redis]) -> None:
-    mariadb, redis = servers
-    urls = {kind: mariadb.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
+def test_servers_are_asked_and_left_alone(check: Callable[..., Any], mariadb: MariaDb, redis: Redis) -> None:
+    redis.client().flushall()
+    urls = {kind: mariadb.url(kind, f"check_{kind}") for kind in ("taskdb", "projectdb", "resultdb")}
     before = mariadb.execute("show databases")
     outcome = check(**urls, message_queue=redis.url)
     assert (outcome.code, problems(outcome)) == (0, [])
@@ -156,8 +150,8 @@ def test_servers_are_asked_and_left_alone(check: Callable[..., Any], servers: tu
     assert "are written in another way than here" in out
 
 
-def test_every_problem_is_listed(check: Callable[..., Any], servers: tuple[MariaDb, Redis]) -> None:
-    wrong = servers[0].url("taskdb").replace(PASSWORD, "wr%40ng")
+def test_every_problem_is_listed(check: Callable[..., Any], mariadb: MariaDb) -> None:
+    wrong = mariadb.url("taskdb").replace(PASSWORD, "wr%40ng")
     outcome = check(
         taskdb=wrong,
         projectdb="mysqll+projectdb://u:p@127.0.0.1/x",

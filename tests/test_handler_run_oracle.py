@@ -127,33 +127,7 @@ VECTORS = [
 
 
 #: the beginning of a vector's id -> what it is about; the longest counts
-IDS = {
-    "arity": ("H20",),
-    "missing": ("H21",),
-    "no-process": ("H21",),
-    "status": ("H22", "H35"),
-    "return": ("H23", "H24", "P22"),
-    "gen": ("H23", "X-P5"),
-    "on_result": ("H20", "H24"),
-    "exc": ("H27", "X-P4"),
-    "send_message": ("H15", "H61"),
-    "on_message": ("H15", "H61"),
-    "cron": ("H33", "H34"),
-    "get_info": ("H31", "H32", "H63"),
-    "save": ("H60",),
-    "response-save": ("R1",),
-    "not-send": ("H35",),
-    "config-catch": ("H36",),
-    "crawl": ("H46", "H49", "X-P1"),
-    "handler-last-class": ("H2",),
-    "handler-libs": ("H6",),
-    "handler-star": ("H5",),
-    "handler-state": ("H3",),
-    "handler-module-names": ("H1", "H4"),
-    "load": ("H2", "P12", "X-P6"),
-    "log": ("H26", "P22"),
-    "time-limit": ("H25", "X-P5"),
-}
+IDS = json.loads((Path(__file__).parent / "data/oracle/run_behaviours.json").read_text())
 
 
 def ids(name: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 USER = "pyspider"
 PASSWORD = "pyspider-pass"
@@ -65,8 +65,12 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self._install()
 
-    def __enter__(self) -> "Server":
-        self.start()
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

@@ -20,20 +20,6 @@ Urls = Callable[[str], str]
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDb]:
-    """One for all tests that leave it as it was."""
-    with MariaDb() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSql]:
-    """One for all tests that leave it as it was."""
-    with PostgreSql() as server:
-        yield server
-
-
 @pytest.fixture
 def mariadb_urls(mariadb: MariaDb) -> Iterator[Urls]:
     """URLs of databases of a test's own, made by the first connection and dropped at the end."""

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_tasks import end
 
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
-from pyspider_lite.models import Item, NewTask, TaskEnd, TaskResult, TaskStatus
+from pyspider_lite.models import Item, NewTask, TaskResult, TaskStatus
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = json.loads((DATA / "expected.json").read_text("utf-8"))
@@ -97,18 +98,7 @@ def test_work_goes_on_in_an_old_table(taskdb: TaskDB, expected: dict[str, Any]) 
             task = NewTask(taskid=taskid, project="shop", url="u")
             tx.insert("shop", [NewRow(task=task, due=1.0, priority=0, updatetime=1.0)])
         assert tx.states("shop", [old])[old].run == 0
-        ended = TaskEnd(
-            taskid=old,
-            status=TaskStatus.FAILED,
-            schedule={},
-            due=None,
-            priority=0,
-            run=1,
-            updatetime=2.0,
-            lastcrawltime=2.0,
-            track=None,
-        )
-        tx.end("shop", [ended])
+        tx.end("shop", [end(old, TaskStatus.FAILED, schedule={}, priority=0, track=None)])
     assert [task.taskid for task in taskdb.select("shop", limit=2)] == ["x" * 70, "new"]
     (task,) = taskdb.get("shop", [old])
     assert (task.status, task.run) == (TaskStatus.FAILED, 1)

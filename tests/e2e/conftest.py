@@ -1,6 +1,7 @@
 """The real suite, started as its users start it, in a folder of its own. `places` and other modules of this folder can be imported."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -160,6 +161,30 @@ def _suites_in(parent: Path) -> Iterator[Callable[..., Suite]]:
                     os.kill(pid, signal.SIGKILL)
                 suite.process.wait(10)
                 raise
+
+
+@pytest.fixture(scope="session")
+def on_servers(request: pytest.FixtureRequest) -> Callable[[], dict[str, Any]]:
+    """Makes settings of a suite on MariaDB and Redis, with databases of its own."""
+    numbers = itertools.count()
+
+    def settings() -> dict[str, Any]:
+        mariadb, redis = request.getfixturevalue("mariadb"), request.getfixturevalue("redis")
+        number = next(numbers)
+        broker = redis.url.replace("/0", f"/{1 + number % 15}")
+        with redis.client() as client:
+            client.execute_command("SELECT", 1 + number % 15)
+            client.flushdb()
+        databases = {kind: mariadb.url(kind, f"suite{number}_{kind}") for kind in ("taskdb", "projectdb", "resultdb")}
+        return {**databases, "message_queue": broker}
+
+    return settings
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def stack(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of a suite: all in its folder, or on servers."""
+    return request.getfixturevalue("on_servers")() if request.param == "mariadb" else {}
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from places import SITE_SCRIPT
+
 from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import servers, site
 from pyspider_lite.errors import DatabaseError
@@ -21,19 +23,6 @@ ROLES = ("scheduler", "result_worker", "processor", "fetcher")
 MAIN, OTHER = (servers.Redis, servers.MariaDb), (servers.RabbitMq, servers.PostgreSql)
 #: seconds after the return of a server within which work has to go on
 GOES_ON = 10.0
-SCRIPT = """
-from pyspider.libs.base_handler import *
-
-class Handler(BaseHandler):
-    def on_start(self):
-        self.crawl("START", callback=self.page)
-
-    @config(age=10 * 24 * 60 * 60)
-    def page(self, response):
-        for each in response.doc('a[href^="http"]').items():
-            self.crawl(each.attr.href, callback=self.page)
-        return {"url": response.url, "title": response.doc("title").text()}
-"""
 
 
 class Cluster:
@@ -61,7 +50,7 @@ class Cluster:
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
 
     def crawl(self, served: site.Site) -> None:
-        (self.folder / "gen.py").write_text(SCRIPT.replace("START", served.url))
+        (self.folder / "gen.py").write_text(SITE_SCRIPT.replace("START", served.url))
         self.command("project", "push", "gen.py", "--name", "gen", "--rate", "unlimited")
         self.command("project", "run", "gen")
 

@@ -22,6 +22,20 @@ SCRIPT = (
 HEAD = "from pyspider_lite import BaseHandler\n\n\nclass Handler(BaseHandler):\n    retry_delay = {0: 0}\n\n"
 START = "    def on_start(self):\n        self.crawl('data:,hello', callback=self.page, retries=0)\n\n"
 PAGE = "    def page(self, response):\n"
+#: crawls a generated site (`bench.site`) that begins at START
+SITE_SCRIPT = """
+from pyspider.libs.base_handler import *
+
+class Handler(BaseHandler):
+    def on_start(self):
+        self.crawl("START", callback=self.page)
+
+    @config(age=10 * 24 * 60 * 60)
+    def page(self, response):
+        for each in response.doc('a[href^="http"]').items():
+            self.crawl(each.attr.href, callback=self.page)
+        return {"url": response.url, "title": response.doc("title").text()}
+"""
 NOWHERE = "builtin:///nonexistent/queue.sock"
 
 

@@ -8,24 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from places import SITE_SCRIPT
 
 from pyspider_lite.bench import site
 
 pytestmark = pytest.mark.e2e
-
-SCRIPT = """
-from pyspider.libs.base_handler import *
-
-class Handler(BaseHandler):
-    def on_start(self):
-        self.crawl("START", callback=self.page)
-
-    @config(age=10 * 24 * 60 * 60)
-    def page(self, response):
-        for each in response.doc('a[href^="http"]').items():
-            self.crawl(each.attr.href, callback=self.page)
-        return {"url": response.url, "title": response.doc("title").text()}
-"""
 
 
 def complete(suite: Any, served: site.Site, name: str = "gen") -> None:
@@ -46,7 +33,7 @@ def test_undisturbed(make_suite: Callable[..., Any]) -> None:
     suite = make_suite(all={"processor_num": 2})
     with site.Site(800) as served:
         suite.start()
-        suite.push("gen", SCRIPT.replace("START", served.url))
+        suite.push("gen", SITE_SCRIPT.replace("START", served.url))
         suite.wait(lambda: suite.finished("gen"))
         complete(suite, served)
         assert sum(served.requests.values()) == served.pages
@@ -58,7 +45,7 @@ def test_every_role_killed_on_the_way(make_suite: Callable[..., Any]) -> None:
     suite = make_suite(all={"processor_num": 2})
     with site.Site(1500) as served:
         suite.start()
-        suite.push("gen", SCRIPT.replace("START", served.url))
+        suite.push("gen", SITE_SCRIPT.replace("START", served.url))
         done = 100
         for role in ("processor", "fetcher", "result_worker", "scheduler"):
             suite.wait(lambda done=done: len(suite.results("gen")) >= done or suite.finished("gen"), 90)

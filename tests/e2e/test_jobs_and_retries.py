@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pyspider_lite import bootstrap, configuration
-from pyspider_lite.bench import servers
 from pyspider_lite.database.base import ProjectDB, TaskDB
 from pyspider_lite.models import JobState, Project
 
@@ -146,19 +145,10 @@ class Clock:
 
 
 @pytest.fixture
-def clocks(make_suite: Callable[..., Any]) -> Iterator[list[Clock]]:
+def clocks(make_suite: Callable[..., Any], on_servers: Callable[[], dict[str, Any]]) -> Iterator[list[Clock]]:
     """On SQLite with the built-in queues, and on MariaDB with Redis: both at the same time, because most of it is waiting."""
+    suites = [make_suite(), make_suite(**on_servers())]
     with contextlib.ExitStack() as stack:
-        database, broker = servers.MariaDb(), servers.Redis()
-        for server in (database, broker):
-            stack.callback(server.close)
-            server.start()
-        urls = {name: database.url(name) for name in ("taskdb", "projectdb", "resultdb")}
-        suites = [make_suite(), make_suite(**urls, message_queue=broker.url)]
-        for suite in suites:
-            stack.callback(
-                lambda suite: suite.stop() if suite.process and suite.process.poll() is None else None, suite
-            )
         clocks = []
         for suite in suites:
             settings = configuration.load(str(suite.config), {}, {}).settings

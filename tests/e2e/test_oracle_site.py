@@ -201,6 +201,14 @@ def wanted_task(name: str, task: dict[str, Any], here: str) -> dict[str, Any]:
     return wanted
 
 
+def told(name: str) -> dict[str, int]:
+    """What on_finished is told of the first crawl: how many tasks there are of each status. All others are over then, so these are the
+    statuses that pyspider left behind. Of a second crawl the row does not tell, which keeps what it was made with; and `shop`, which has
+    periodic tasks, had no end in pyspider, so that there is nothing to compare with."""
+    counts = Counter(task["status"] for task in EXPECTED[name]["runs"][0]["tasks"] if task["taskid"] != "on_finished")
+    return {"crawl": 1, "success": counts["SUCCESS"], "failed": counts["FAILED"], "bad": counts["BAD"]}
+
+
 @pytest.mark.parametrize(
     ("name", "run"), [(name, run) for name in EXPECTED for run in range(len(EXPECTED[name]["runs"]))]
 )
@@ -211,9 +219,8 @@ def test_tasks(left_behind: Any, site: Any, name: str, run: int) -> None:
     }
     found = {taskid: shown(task) for taskid, task in left_behind[name][run]["tasks"].items()}
     assert set(found) == set(wanted)
-    if "on_finished" in found:
-        ended = left_behind[name][run]["tasks"]["on_finished"]
-        assert ended.fetch["save"].keys() == {"crawl", "success", "failed", "bad"}
+    if run == 0 and "on_finished" in found:
+        assert left_behind[name][run]["tasks"]["on_finished"].fetch["save"] == told(name)
     for taskid, task in wanted.items():
         if "599" in str(task["track_fetch"]["error"]):  # libcurl's words
             task["track_fetch"]["error"] = found[taskid]["track_fetch"]["error"]

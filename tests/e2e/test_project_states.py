@@ -5,13 +5,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyspider_lite import assembly, bootstrap, configuration
-from pyspider_lite.bench import processes, servers
+from pyspider_lite.bench import processes
 from pyspider_lite.models import Project, ProjectState, Task, TaskStatus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -125,22 +125,9 @@ class Projects:
         )
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def projects(
-    request: pytest.FixtureRequest, make_suite: Callable[..., Any], command: Callable[..., Any]
-) -> Iterator[Projects]:
-    with contextlib.ExitStack() as stack:
-        config: dict[str, Any] = {}
-        if request.param == "mariadb":
-            database, broker = servers.MariaDb(), servers.Redis()
-            for server in (database, broker):
-                stack.callback(server.close)
-                server.start()
-            config = {name: database.url(name) for name in ("taskdb", "projectdb", "resultdb")}
-            config["message_queue"] = broker.url
-        suite = make_suite(**config)
-        stack.callback(lambda: suite.stop() if suite.process and suite.process.poll() is None else None)
-        yield Projects(suite, command)
+@pytest.fixture
+def projects(make_suite: Callable[..., Any], stack: dict[str, Any], command: Callable[..., Any]) -> Projects:
+    return Projects(make_suite(**stack), command)
 
 
 def signal_processor(suite: Any, number: int) -> None:

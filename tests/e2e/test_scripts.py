@@ -18,7 +18,6 @@ import pytest
 from scripts_site import SiteServer
 
 from pyspider_lite import assembly, bootstrap, configuration
-from pyspider_lite.bench import servers
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Project, TaskStatus
 
@@ -124,18 +123,6 @@ def fits(name: str, found: Found) -> bool:
     )
 
 
-def stack_config(kind: str, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """What goes into config.json."""
-    if kind == "sqlite":
-        return {}
-    database, broker = servers.MariaDb(), servers.Redis()
-    for server in (database, broker):
-        stack.callback(server.close)
-        server.start()
-    urls = {name: database.url(name) for name in ("taskdb", "projectdb", "resultdb")}
-    return {**urls, "message_queue": broker.url}
-
-
 @pytest.fixture(scope="module", params=["sqlite", "mariadb"])
 def crawled(
     request: pytest.FixtureRequest, make_suite_for_module: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
@@ -143,7 +130,7 @@ def crawled(
     """Runs all scripts until what they leave behind is as expected, or the time is over."""
     with contextlib.ExitStack() as stack:
         folder = tmp_path_factory.mktemp("own")
-        suite = make_suite_for_module(**stack_config(request.param, stack))
+        suite = make_suite_for_module(**(request.getfixturevalue("on_servers")() if request.param == "mariadb" else {}))
         crawl = Crawl(suite, folder, stack)
         suite.start()
         began = time.monotonic()

@@ -3,14 +3,13 @@ submission of each task. The whole table is in `scheduler/test_truth_table.py`."
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from xmlrpc.client import ServerProxy
 
 import pytest
 
 from pyspider_lite import assembly, configuration
-from pyspider_lite.bench import servers
 from pyspider_lite.models import Task, TaskStatus
 
 pytestmark = pytest.mark.e2e
@@ -102,20 +101,9 @@ class Shop:
         return counted
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def shop(request: pytest.FixtureRequest, make_suite: Callable[..., Any]) -> Iterator[Shop]:
-    with contextlib.ExitStack() as stack:
-        config: dict[str, Any] = {}
-        if request.param == "mariadb":
-            database, broker = servers.MariaDb(), servers.Redis()
-            for server in (database, broker):
-                stack.callback(server.close)
-                server.start()
-            config = {name: database.url(name) for name in ("taskdb", "projectdb", "resultdb")}
-            config["message_queue"] = broker.url
-        suite = make_suite(scheduler={"fail_pause_num": 0}, **config)
-        stack.callback(lambda: suite.stop() if suite.process and suite.process.poll() is None else None)
-        yield Shop(suite)
+@pytest.fixture
+def shop(make_suite: Callable[..., Any], stack: dict[str, Any]) -> Shop:
+    return Shop(make_suite(scheduler={"fail_pause_num": 0}, **stack))
 
 
 @pytest.mark.behaviour("S15", "S18", "S20", "S22")

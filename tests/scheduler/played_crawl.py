@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from pyspider_lite import codec
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
+from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import (
     CONTROL_RUN,
     Beat,
@@ -47,6 +48,22 @@ class Outlet:
 
     def put(self, batch: str, body: bytes) -> None:
         self.bodies.append((batch, body))
+
+
+class Away:
+    """A taskdb without which nothing can be written while it is ``away``."""
+
+    def __init__(self, taskdb: Any) -> None:
+        self._taskdb = taskdb
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._taskdb, name)
+
+    def begin(self, epoch: int | None) -> Any:
+        if self.away:
+            raise DatabaseError("away")
+        return self._taskdb.begin(epoch)
 
 
 class Crawl:

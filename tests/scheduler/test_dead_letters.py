@@ -3,13 +3,11 @@
 import logging
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import Raw
-from played_crawl import Crawl, beat, claim, new, raw
+from played_crawl import Away, Crawl, beat, claim, new, raw
 
-from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Broken, DeadLetter, LetterKind, NewTask, NewTaskBatch, QueueName, TaskStatus
 from pyspider_lite.scheduler import dead_letters
 from pyspider_lite.scheduler.leases import POISON_AFTER
@@ -109,27 +107,13 @@ def test_while_the_database_is_away_only_so_many_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(dead_letters, "MAX_WAITING", 10_000)
-    away = [False]
-
-    class Away:
-        def __init__(self, db: Any) -> None:
-            self.db = db
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.db, name)
-
-        def begin(self, epoch: int | None) -> Any:
-            if away[0]:
-                raise DatabaseError("away")
-            return self.db.begin(epoch)
-
     crawl = Crawl(tmp_path, wrap=Away)
     crawl.step()
-    away[0] = True
+    crawl.wrapped.away = True
     for number in range(30):
         crawl.step(Broken(queue="q", reason=str(number), body=b"x" * 500))
     assert "a dead letter is dropped, because too many wait for the taskdb: 29" in caplog.text
-    away[0] = False
+    crawl.wrapped.away = False
     crawl.step(after=10)
     assert [int(letter.reason) for letter in crawl.taskdb.dead_letters()] == list(range(9, -1, -1))
     assert crawl.scheduler.dead_letters.dropped == 20

@@ -6,7 +6,7 @@ import pytest
 from played_crawl import Crawl, Outlet, beat, claim, done, empty, fails, links, new, runs
 
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import Claim, Handover, QueueName, Release, Role, StatusBatch, TaskStatus
+from pyspider_lite.models import Claim, Handover, QueueName, Release, Role, StatusBatch, TaskBatch, TaskStatus
 from pyspider_lite.scheduler.inbox import Heard
 
 
@@ -29,7 +29,8 @@ def test_what_a_dead_worker_had_is_given_out_again_and_the_first_result_counts(c
     assert [task.taskid for task in crawl.tasks()] == ["a"]
 
 
-def test_a_result_that_comes_after_its_run_was_lost_still_counts(crawl: Crawl) -> None:
+def thought_lost(crawl: Crawl) -> TaskBatch:
+    """A batch whose worker was silent for too long, and that the project's pace does not let out again."""
     crawl.project(rate=1, burst=1)
     crawl.ready("p")
     crawl.step(beat())
@@ -41,6 +42,11 @@ def test_a_result_that_comes_after_its_run_was_lost_still_counts(crawl: Crawl) -
     for _ in range(8):
         crawl.step(after=1)
     assert crawl.events("lost") == 1
+    return batch
+
+
+def test_a_result_that_comes_after_its_run_was_lost_still_counts(crawl: Crawl) -> None:
+    batch = thought_lost(crawl)
     assert crawl.tasks() == []
     crawl.step(fails(batch.tasks[0]))
     assert crawl.task("t").run == 1
@@ -50,17 +56,7 @@ def test_a_result_that_comes_after_its_run_was_lost_still_counts(crawl: Crawl) -
 
 
 def test_a_run_thought_lost_that_ends_after_all_waits_no_longer(crawl: Crawl, caplog: pytest.LogCaptureFixture) -> None:
-    crawl.project(rate=1, burst=1)
-    crawl.ready("p")
-    crawl.step(beat())
-    crawl.submit(new("t"))
-    (batch,) = crawl.batches()
-    crawl.step(claim(batch))
-    crawl.change("p", rate=0.0)
-    crawl.step()
-    for _ in range(8):
-        crawl.step(after=1)
-    assert crawl.events("lost") == 1
+    batch = thought_lost(crawl)
     crawl.step(done(batch.tasks[0]))
     crawl.change("p", rate=1.0)
     crawl.step(after=2)

@@ -8,9 +8,9 @@ from typing import Any
 from xmlrpc.client import Fault
 
 import pytest
-from played_crawl import Crawl, done, fails, new
+from played_crawl import Away, Crawl, done, fails, new
 
-from pyspider_lite.errors import DatabaseError, DataError
+from pyspider_lite.errors import DataError
 from pyspider_lite.models import Dispatch, TaskStatus
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.remote import Remote
@@ -127,20 +127,6 @@ def test_an_order_keeps_a_restart_that_waits(ready: Crawl) -> None:
 
 
 def test_a_database_that_is_away_delays_an_order_and_counts_once(tmp_path: Path) -> None:
-    away = [False]
-
-    class Away:
-        def __init__(self, db: Any) -> None:
-            self.db = db
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.db, name)
-
-        def begin(self, epoch: int | None) -> Any:
-            if away[0]:
-                raise DatabaseError("away")
-            return self.db.begin(epoch)
-
     crawl = Crawl(tmp_path, wrap=Away)
     crawl.project()
     crawl.ready("p")
@@ -148,11 +134,11 @@ def test_a_database_that_is_away_delays_an_order_and_counts_once(tmp_path: Path)
     crawl.crawl(1)
     wanted = TaskOrder(project="p", action=TaskAction.RETRY, tasks={"a": crawl.task("a").run})
     answered: list[Any] = []
-    away[0] = True
+    crawl.wrapped.away = True
     crawl.scheduler.order(wanted, answered.append)
     crawl.step()
     assert (answered, wanted.outcomes, crawl.scheduler.backlog) == ([], {}, 1)
-    away[0] = False
+    crawl.wrapped.away = False
     crawl.step(after=5)
     assert (len(answered), wanted.outcomes) == (1, {Outcome.DONE: 1})
     crawl.check()
