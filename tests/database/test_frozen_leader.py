@@ -42,16 +42,30 @@ database.close()
 """
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_over(stand_by: TaskDB) -> bool:
+    row = stand_by.leader()
+    return row is not None and row.until < stand_by.time()
+
+
 def take_over(leader: "subprocess.Popen[str]", stand_by: TaskDB) -> int:
-    """Freeze it, lead in its place. A process frozen within a transaction keeps the lock of an SQLite file: then once more."""
+    """Freeze it, lead in its place. A process frozen within a transaction keeps the lock of an SQLite file: then once more, when it has
+    written something."""
     for _ in range(20):
         os.kill(leader.pid, signal.SIGSTOP)
-        time.sleep(0.6)
+        until(lambda: is_over(stand_by))
         try:
             epoch = stand_by.lead("stand-by", 100.0, "")
         except DatabaseError:
+            before = stand_by.status_count(P)
             os.kill(leader.pid, signal.SIGCONT)
-            time.sleep(0.05)
+            until(lambda before=before: stand_by.status_count(P) != before)
             continue
         assert epoch is not None
         return epoch

@@ -6,11 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from places import HEAD, NOWHERE, PAGE, SCRIPT, START, Place, environment, fill, run, small_disk
+from places import HEAD, NOWHERE, PAGE, SCRIPT, START, Ended, Place, ended, environment, fill, run, small_disk, start
 
 from pyspider_lite import cli
 
@@ -138,10 +139,6 @@ TABLE = [
     Row("one: a folder", words("one ."), r"\.: cannot be read: Is a directory", 2),
     Row("one: one name twice", with_files("one a/x.py b/x.py", {"a/x.py": SCRIPT, "b/x.py": SCRIPT}),
         r"a/x\.py and b/x\.py would be one project", 2),
-    Row("one: no Handler", one("x = 1\n"), r"failed: broken: data:,on_start: .*BaseHandler", 1),
-    Row("one: empty script", one(""), r"failed: broken: data:,on_start: .*BaseHandler", 1),
-    Row("one: exception at import", one("raise ValueError('not today')\n"), r"failed: broken: data:,on_start: .*not today", 1),
-    Row("one: exit at import", one("import sys\nsys.exit(7)\n"), r"failed: broken: data:,on_start: .*7", 1),
     Row("one: import of nothing", one("import nothing_of_that_name\n"), r"failed: broken: data:,on_start: .*nothing_of_that_name", 1),
     Row("one: callback that does not exist", one(HEAD + "    def on_start(self):\n        self.crawl('data:,x', callback='nope')\n"), r"failed: broken: .*nope", 1),
     Row("one: callback that raises", one(HEAD + START + PAGE + "        raise ValueError('no good')\n"), r"failed: broken: data:,hello: .*no good", 1),
@@ -212,6 +209,41 @@ TABLE = [
 STARTS_SOMETHING = {"all", "one", "scheduler"}
 
 
+#: scripts that do not load: a run of them fails after all its tries, which takes `one` 14 s
+UNLOADABLE = [
+    Row("one: no Handler", one("x = 1\n"), r"failed: broken: data:,on_start: .*BaseHandler", 1),
+    Row("one: empty script", one(""), r"failed: broken: data:,on_start: .*BaseHandler", 1),
+    Row("one: exception at import", one("raise ValueError('not today')\n"), r"failed: broken: data:,on_start: .*not today", 1),
+    Row("one: exit at import", one("import sys\nsys.exit(7)\n"), r"failed: broken: data:,on_start: .*7", 1),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def unloadable(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """What each of them came to. All run at the same time, because most of it is waiting."""
+    with ExitStack() as cleanup:
+        begun = {}
+        for row in UNLOADABLE:
+            place = Place(tmp_path_factory.mktemp("unloadable"), cleanup)
+            begun[row.name] = start(place.folder, *row.arrange(place))
+            cleanup.callback(begun[row.name].kill)
+        return {name: ended(process, 60.0) for name, process in begun.items()}
+
+
+def judge(outcome: Any, said: str, code: int) -> None:
+    assert re.search(said, outcome.err), outcome.err
+    assert outcome.code == code, outcome.err
+    assert "Traceback" not in outcome.err
+    assert "secret" not in outcome.err
+    if code:
+        assert outcome.out == ""
+
+
+@pytest.mark.parametrize(("name", "said", "code"), [(row.name, *row[2:]) for row in UNLOADABLE])
+def test_scripts_that_do_not_load(unloadable, name, said, code):
+    judge(unloadable[name], said, code)
+
+
 @pytest.mark.parametrize(("arrange", "said", "code"), [row[1:] for row in TABLE], ids=[row.name for row in TABLE])
 def test_bad_input_gets_a_sentence_and_its_exit_code(place, command, monkeypatch, arrange, said, code):
     monkeypatch.chdir(place.folder)
@@ -219,10 +251,4 @@ def test_bad_input_gets_a_sentence_and_its_exit_code(place, command, monkeypatch
         monkeypatch.delenv(name)
     line = arrange(place)
     # what starts no daemon is as good, and quicker, in this process
-    outcome = run(place.folder, *line) if STARTS_SOMETHING & set(line) else command(*line)
-    assert re.search(said, outcome.err), outcome.err
-    assert outcome.code == code, outcome.err
-    assert "Traceback" not in outcome.err
-    assert "secret" not in outcome.err
-    if code:
-        assert outcome.out == ""
+    judge(run(place.folder, *line) if STARTS_SOMETHING & set(line) else command(*line), said, code)
