@@ -1,6 +1,7 @@
-"""The real suite, started as its users start it, in a folder of its own. `places` and other modules of this folder can be imported."""
+"""The real suite, its daemons started as users start them, in a folder of its own. `places` and other modules of this folder can be imported."""
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from pyspider_lite import cli
 from pyspider_lite.bench import processes
 from pyspider_lite.bench.machines import Network
 from pyspider_lite.bench.tutorial_cluster import Cluster
@@ -69,10 +71,12 @@ class Suite:
         return [sys.executable, "-m", "pyspider_lite", "-c", str(self.config), *words]
 
     def command(self, *words: str, code: int = 0) -> str:
-        """Run a command to its end; its standard output."""
-        done = subprocess.run(self.words(*words), capture_output=True, text=True, cwd=self.folder, timeout=60)
-        assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        """Run a command to its end, in this process: a new one takes half a second of work to begin. Its standard output."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            done = cli.main(["-c", str(self.config), *words])
+        assert done == code, f"{words}: exit {done}\n{out.getvalue()}\n{err.getvalue()}"
+        return out.getvalue()
 
     def push(self, name: str, script: str, *words: str) -> None:
         """Store a project and run its on_start."""
