@@ -1,6 +1,7 @@
-"""CPU time, memory and open files of a tree of processes, read from /proc."""
+"""CPU time, memory and open files of the processes of a tree of processes, read from /proc."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,16 +33,33 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK if fields else 0.0
 
 
-def dead_children_cpu(pid: int) -> float:
-    """Seconds of CPU of the children that a process has waited for."""
+def used(pid: int) -> float:
+    """Seconds of CPU of a process and of those children that ended and that it waited for."""
     fields = _stat(pid)
-    return (int(fields[13]) + int(fields[14])) / _TICK if fields else 0.0
+    return sum(map(int, fields[11:15])) / _TICK if fields else 0.0
+
+
+def machine_used() -> float:
+    """Seconds of CPU that the whole machine has worked, all cores together."""
+    numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle, waiting = numbers[3:5]
+    return (sum(numbers) - idle - waiting) / _TICK
 
 
 def rss(pid: int) -> int:
     """Resident bytes of a process; 0 if it is gone."""
     fields = _stat(pid)
     return int(fields[21]) * _PAGE if fields else 0
+
+
+def peak(pid: int) -> int:
+    """Most resident bytes that a process ever had; 0 if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def files(pid: int) -> int:

@@ -5,11 +5,10 @@ import json
 import os
 import subprocess
 import time
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pyspider_lite import assembly, bootstrap, configuration, settings
+from pyspider_lite import assembly, bootstrap, settings
 from pyspider_lite.bench import processes
 from pyspider_lite.bench.recovery_work import COUNTS, NOTES, RATES, SCRIPT, SLOW, Site
 from pyspider_lite.bench.servers_zookeeper import ZooKeeper
@@ -38,8 +37,8 @@ class Daemons(Suite):
                 time.sleep(0.1)
             self.roots.append(self._popen(Role.SCHEDULER))
         with (
-            bootstrap.open_projectdb(self._options, create=True) as projectdb,
-            bootstrap.open_taskdb(self._options, create=True) as taskdb,
+            bootstrap.open_projectdb(self.settings, create=True) as projectdb,
+            bootstrap.open_taskdb(self.settings, create=True) as taskdb,
         ):
             for kind, rate in RATES.items():
                 values = {"kind": kind, "count": COUNTS[kind], "rate": rate, "seconds": SLOW.get(kind, 0.0)}
@@ -49,10 +48,6 @@ class Daemons(Suite):
                 assert project is not None
                 bootstrap.enter_on_start(taskdb, project)
 
-    @cached_property
-    def _options(self) -> settings.Settings:
-        return configuration.load(str(self._config), {}, {}).settings
-
     def pids_of(self, role: Role) -> list[int]:
         """Processes of a role that run."""
         return [pid for pid in self.pids() if processes.role(pid) == role]
@@ -60,7 +55,7 @@ class Daemons(Suite):
     def leader(self) -> tuple[int, int] | None:
         """Epoch and process of who leads now."""
         if self._taskdb is None:
-            self._taskdb = self._stack.enter_context(contextlib.closing(assembly.connect_taskdb(self._options)))
+            self._taskdb = self._stack.enter_context(contextlib.closing(assembly.connect_taskdb(self.settings)))
         try:
             row, now = self._taskdb.leader(), self._taskdb.time()
         except DatabaseError:

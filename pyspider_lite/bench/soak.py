@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from pyspider_lite import configuration, message_queue
+from pyspider_lite import message_queue
 from pyspider_lite.bench import processes, servers, site
 from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan, Suite
 from pyspider_lite.errors import QueueError
 from pyspider_lite.models import QueueName
-from pyspider_lite.settings import Settings
 
 STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan in CLUSTERS}}
 #: growth above this is a leak
@@ -153,12 +152,8 @@ class _Suite(Suite):
     """Looks at its processes and its broker."""
 
     @cached_property
-    def _settings(self) -> Settings:
-        return configuration.load(str(self._config), {}, {}).settings
-
-    @cached_property
     def _queues(self) -> list[Any]:
-        url, prefix = self._settings.queue_url, self._settings.queue_prefix
+        url, prefix = self.settings.queue_url, self.settings.queue_prefix
         queues = [message_queue.connect(url, name, prefix=prefix) for name in QueueName]
         for queue in queues:
             self._stack.enter_context(contextlib.closing(queue))

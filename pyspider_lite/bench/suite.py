@@ -5,7 +5,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -14,6 +15,7 @@ from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import processes, servers
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError
+from pyspider_lite.settings import Settings
 
 #: seconds for SIGTERM to end the suite
 _DRAIN = 45.0
@@ -41,9 +43,22 @@ CLUSTERS = (Plan(servers.Redis, servers.MariaDb), Plan(servers.RabbitMq, servers
 class Suite:
     """Daemons that crawl together, between `__enter__` and `__exit__`; with the servers that they need."""
 
-    def __init__(self, folder: Path, plan: Plan, *, processors: int, verbose: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        *,
+        processors: int,
+        verbose: bool,
+        fetchers: int = 1,
+        result_workers: int = 1,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         self._plan = plan
+        self._fetchers = fetchers
         self._processors = processors
+        self._result_workers = result_workers
+        self._more = config or {}
         self._verbose = verbose
         self._stack = contextlib.ExitStack()
         self.folder = folder
@@ -86,6 +101,18 @@ class Suite:
         """Run a command of ours to its end."""
         subprocess.run(self._words(*words), check=True, stdout=self._log, stderr=self._log)
 
+    def push(self, project: str, script: str, rate: str = "unlimited") -> None:
+        """Store a project and have its on_start called; that may begin before this returns, or after it."""
+        file = self.folder / f"{project}.py"
+        file.write_text(script)
+        self.command("project", "push", str(file), "--name", project, "--rate", rate)
+        self._stack.callback(self._popen("project", "run", project).wait)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What the daemons were started with."""
+        return configuration.load(str(self._config), {}, {}).settings
+
     @property
     def runs(self) -> bool:
         """None of the daemons has ended."""
@@ -94,6 +121,10 @@ class Suite:
     def pids(self) -> list[int]:
         """All processes of ours."""
         return [pid for root in self.roots for pid in processes.tree(root.pid)]
+
+    def used(self) -> float:
+        """Seconds of CPU of all our processes, those that ended on the way included."""
+        return sum(map(processes.used, self.pids()))
 
     def server_cpu(self) -> dict[str, float]:
         """Seconds of CPU that each server has used."""
@@ -116,19 +147,27 @@ class Suite:
 
     def _results(self) -> ResultDB:
         if self._resultdb is None:
-            settings = configuration.load(str(self._config), {}, {}).settings
-            self._resultdb = self._stack.enter_context(contextlib.closing(assembly.connect_resultdb(settings)))
+            self._resultdb = self._stack.enter_context(contextlib.closing(assembly.connect_resultdb(self.settings)))
         return self._resultdb
 
     def _roles(self) -> Sequence[str]:
         if self._plan is ALL:
             return ["all"]
-        return ["scheduler", "result_worker", "fetcher", *["processor"] * self._processors]
+        return [
+            "scheduler",
+            *["result_worker"] * self._result_workers,
+            *["fetcher"] * self._fetchers,
+            *["processor"] * self._processors,
+        ]
 
     def _write_config(self) -> Path:
         config: dict[str, Any] = {"data_path": str(self.folder / "data"), **_RPC_ANYWHERE}
         if self._plan is ALL:
-            config["all"] = {"fetcher_num": 1, "processor_num": self._processors, "result_worker_num": 1}
+            config["all"] = {
+                "fetcher_num": self._fetchers,
+                "processor_num": self._processors,
+                "result_worker_num": self._result_workers,
+            }
         else:
             assert self._plan.broker is not None and self._plan.database is not None
             broker, database = self._plan.broker(), self._plan.database()
@@ -136,6 +175,8 @@ class Suite:
                 self.servers.append(self._stack.enter_context(server))
             config["message_queue"] = broker.url
             config |= {kind: database.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
+        for section, values in self._more.items():
+            config[section] = {**config.get(section, {}), **values}
         path = self.folder / "config.json"
         path.write_text(json.dumps(config))
         return path

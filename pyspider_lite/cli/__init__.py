@@ -35,6 +35,7 @@ COMMANDS = {
     "cluster": "cluster",
     "check_config": "check_config",
     "doctor": "doctor",
+    "bench": "bench",
     "version": "",
 }
 _HIDDEN = {"child": "roles"}

@@ -1,0 +1,84 @@
+"""Several runs of several subjects, one after the other in each round (A B A B), so that what else the machine does meets all alike;
+then medians, and ratios within each round. `play` runs, the rest is pure."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Figures = dict[str, Any]
+#: what medians are made of
+_NUMBERS = ("pages_per_s", "cpu_ms_page", "cpu_ms_page_with_start", "rss_mb", "noise")
+_GROUPS = ("roles", "servers_cpu_ms_page")
+
+
+class Subject(NamedTuple):
+    """Something to be measured; ``measure`` gives its figures with ``problems``."""
+
+    name: str
+    measure: Callable[[int], Figures]
+
+
+class Spread(NamedTuple):
+    """Of the runs of one subject, or of the ratios of two."""
+
+    low: float
+    median: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def play(subjects: Sequence[Subject], rounds: int, show: Callable[[Figures], None]) -> list[Figures]:
+    """The figures of all runs, each with its round."""
+    runs = []
+    for number in range(1, rounds + 1):
+        for subject in subjects:
+            figures = {**subject.measure(number), "name": subject.name, "round": number}
+            runs.append(figures)
+            show(figures)
+    return runs
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Of at least one value."""
+    numbers = sorted(values)
+    return Spread(numbers[0], statistics.median(numbers), numbers[-1])
+
+
+def summary(runs: Sequence[Figures]) -> dict[str, Figures]:
+    """Subject -> lowest, median and highest value of each number that all of its runs have."""
+    result = {}
+    for name in dict.fromkeys(run["name"] for run in runs):
+        flat = [_flat(run) for run in runs if run["name"] == name]
+        shared = [key for key in flat[0] if all(key in one for one in flat)]
+        result[name] = {key: spread(one[key] for one in flat) for key in shared}
+    return result
+
+
+def _flat(run: Figures) -> dict[str, float]:
+    numbers = {key: run[key] for key in _NUMBERS if key in run}
+    for group in _GROUPS:
+        numbers |= {f"{group}.{name}": value for name, value in run.get(group, {}).items()}
+    return numbers
+
+
+def ratio(runs: Sequence[Figures], ours: str, peer: str, key: str = "pages_per_s") -> Spread:
+    """How often the peer's number goes into ours, round by round."""
+    values: dict[str, Mapping[int, float]] = {
+        name: {run["round"]: run[key] for run in runs if run["name"] == name} for name in (ours, peer)
+    }
+    return spread(values[ours][number] / values[peer][number] for number in values[ours] if values[peer].get(number))
+
+
+def lines(runs: Sequence[Figures], ours: Sequence[str], peers: Sequence[str]) -> list[str]:
+    """The summary for people."""
+    text = []
+    for name, numbers in summary(runs).items():
+        text.append(f"{name}: median (lowest to highest) of {sum(run['name'] == name for run in runs)}")
+        text += [f"    {key.replace('_', ' '):40} {value}" for key, value in numbers.items()]
+    for one in ours:
+        for peer in peers:
+            text.append(f"{one} / {peer}, pages a second: {ratio(runs, one, peer)}")
+            text.append(f"{one} / {peer}, CPU a page: {ratio(runs, one, peer, 'cpu_ms_page')}")
+    return text
