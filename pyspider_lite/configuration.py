@@ -30,7 +30,7 @@ RETIRED = {
     "phantomjs": _NO_BROWSER,
     "puppeteer": _NO_BROWSER,
     "webui": _NO_WEBUI,
-    "bench": "there is no bench command",
+    "bench": "bench has no options in the file",
     "one": "one has no options in the file",
     "send_message": "set scheduler-rpc outside of it",
     "scheduler.xmlrpc": _ALWAYS_ON,

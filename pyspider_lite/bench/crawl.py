@@ -119,10 +119,10 @@ class _Ours(Suite):
         return [(url, str(value.get("title"))) for url, value in super().rows(project)]
 
 
-def script(handler: str, target: Target) -> str:
-    """The handler of that name for this site."""
-    body = _HANDLERS[handler].replace("ROOT", target.url.rpartition("/")[0])
-    return _SCRIPT.replace("START", target.url).replace("BODY", body)
+def script(handler: str, url: str) -> str:
+    """The handler of that name for the site that begins at ``url``."""
+    body = _HANDLERS[handler].replace("ROOT", url.rpartition("/")[0])
+    return _SCRIPT.replace("START", url).replace("BODY", body)
 
 
 def measure(
@@ -142,7 +142,7 @@ def measure(
     with _Ours(
         folder, plan, processors=processors, verbose=verbose, fetchers=fetchers, result_workers=result_workers
     ) as suite:
-        suite.push(_PROJECT, script(handler, target))
+        suite.push(_PROJECT, script(handler, target.url))
         killer = _Killer(suite, kill, target.pages)
         figures = watch(suite, target, killer.look)
         suite.stop()

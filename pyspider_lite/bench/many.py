@@ -82,7 +82,7 @@ def measure(
 ) -> dict[str, Any]:
     """Enter the projects, start `all`, wait until all are finished, then look at it doing nothing."""
     data = folder / "data"
-    enter(data, count, crawl.script(handler, served))
+    enter(data, count, crawl.script(handler, served.url))
     began = time.monotonic()
     with Suite(folder, ALL, processors=processors, verbose=verbose) as suite:
         figures = _watch(data, served, suite, count, began)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Figures = dict[str, Any]
-#: what medians are made of
-_NUMBERS = ("pages_per_s", "cpu_ms_page", "cpu_ms_page_with_start", "rss_mb", "noise")
-_GROUPS = ("roles", "servers_cpu_ms_page")
+#: what no medians are made of
+_OF_ONE_RUN = frozenset({"round", "processes"})
 
 
 class Subject(NamedTuple):
@@ -26,7 +25,7 @@ class Spread(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.median:.4g} ({self.low:.4g} to {self.high:.4g})"
+        return f"{self.median:.4g}" + (f" ({self.low:.4g} to {self.high:.4g})" if self.low < self.high else "")
 
 
 def play(subjects: Sequence[Subject], rounds: int, show: Callable[[Figures], None]) -> list[Figures]:
@@ -46,7 +45,7 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(numbers[0], statistics.median(numbers), numbers[-1])
 
 
-def summary(runs: Sequence[Figures]) -> dict[str, Figures]:
+def summary(runs: Sequence[Figures]) -> dict[str, dict[str, Spread]]:
     """Subject -> lowest, median and highest value of each number that all of its runs have."""
     result = {}
     for name in dict.fromkeys(run["name"] for run in runs):
@@ -57,9 +56,12 @@ def summary(runs: Sequence[Figures]) -> dict[str, Figures]:
 
 
 def _flat(run: Figures) -> dict[str, float]:
-    numbers = {key: run[key] for key in _NUMBERS if key in run}
-    for group in _GROUPS:
-        numbers |= {f"{group}.{name}": value for name, value in run.get(group, {}).items()}
+    numbers: dict[str, float] = {}
+    for key, value in run.items():
+        if isinstance(value, dict) and key not in _OF_ONE_RUN:
+            numbers |= {f"{key}.{name}": number for name, number in value.items()}
+        elif isinstance(value, int | float) and key not in _OF_ONE_RUN:
+            numbers[key] = value
     return numbers
 
 
@@ -71,14 +73,10 @@ def ratio(runs: Sequence[Figures], ours: str, peer: str, key: str = "pages_per_s
     return spread(values[ours][number] / values[peer][number] for number in values[ours] if values[peer].get(number))
 
 
-def lines(runs: Sequence[Figures], ours: Sequence[str], peers: Sequence[str]) -> list[str]:
+def lines(runs: Sequence[Figures]) -> list[str]:
     """The summary for people."""
     text = []
     for name, numbers in summary(runs).items():
         text.append(f"{name}: median (lowest to highest) of {sum(run['name'] == name for run in runs)}")
         text += [f"    {key.replace('_', ' '):40} {value}" for key, value in numbers.items()]
-    for one in ours:
-        for peer in peers:
-            text.append(f"{one} / {peer}, pages a second: {ratio(runs, one, peer)}")
-            text.append(f"{one} / {peer}, CPU a page: {ratio(runs, one, peer, 'cpu_ms_page')}")
     return text

@@ -1,0 +1,86 @@
+"""What the system costs when there is nothing to do: CPU of each process, commands that the broker gets."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspider_lite import bootstrap
+from pyspider_lite.bench import processes, servers
+from pyspider_lite.bench.rounds import Figures, Subject
+from pyspider_lite.bench.suite import ALL, Plan, Suite
+from pyspider_lite.models import Project, ProjectStatus
+
+#: with so many projects as well, on `all`
+PROJECTS = 1_000
+_SECONDS = 30.0
+#: the system is idle when all processes together take less than this share of a core, over so many seconds; it has to be within a limit
+_QUIET, _LOOK, _PATIENCE = 0.25, 3.0, 150.0
+
+
+def subjects(folder: Path, plans: Sequence[Plan], seconds: float | None) -> list[Subject]:
+    """One a stack without projects, and one with many of them."""
+    chosen = [(plan, 0) for plan in plans] + ([(ALL, PROJECTS)] if ALL in plans else [])
+    return [_subject(folder, plan, projects, seconds or _SECONDS) for plan, projects in chosen]
+
+
+def _subject(folder: Path, plan: Plan, projects: int, seconds: float) -> Subject:
+    name = f"idle {plan.name}" + (f" {projects} projects" if projects else "")
+    return Subject(name, lambda number: measure(folder / f"{name.replace(' ', '-')}-{number}", plan, projects, seconds))
+
+
+def measure(folder: Path, plan: Plan, projects: int, seconds: float) -> Figures:
+    """Percent of a core, of each role and of the process that takes most; commands a second of a Redis."""
+    with Suite(folder, plan, processors=1, verbose=False) as suite:
+        if projects:
+            _enter(suite, projects)
+        settled = _settle(suite)
+        before = {pid: processes.used(pid) for pid in suite.pids()}
+        commands, servers_before = _commands(suite), suite.server_cpu()
+        time.sleep(seconds)
+        used = {pid: 100 * (processes.used(pid) - before.get(pid, 0.0)) / seconds for pid in suite.pids()}
+        commands = _commands(suite) - commands
+        servers_used = {name: 100 * (cpu - servers_before[name]) / seconds for name, cpu in suite.server_cpu().items()}
+        roles = {processes.role(pid): 0.0 for pid in used}
+        for pid, percent in used.items():
+            roles[processes.role(pid)] += percent
+        workers = len(suite.roots) if plan is not ALL else 0
+    figures: Figures = {
+        "projects": projects,
+        "max_percent": round(max(used.values()), 2),
+        "roles_percent": {role: round(percent, 2) for role, percent in sorted(roles.items())},
+        "servers_percent": {name: round(percent, 2) for name, percent in servers_used.items()},
+        "problems": "" if settled else f"not idle within {_PATIENCE:g} s",
+    }
+    if commands:
+        figures["broker_commands_per_s"] = round(commands / seconds, 1)
+        figures["broker_commands_per_s_of_a_process"] = round(commands / seconds / workers, 2)
+    return figures
+
+
+def _enter(suite: Suite, count: int) -> None:
+    with bootstrap.open_projectdb(suite.settings, create=True) as projectdb:
+        for index in range(count):
+            # a comment makes each script another one
+            script = f"# {index}\nfrom pyspider_lite import BaseHandler\n\nclass Handler(BaseHandler):\n    pass\n"
+            projectdb.insert(Project(name=f"idle_{index:05}", script=script, status=ProjectStatus.RUNNING))
+
+
+def _settle(suite: Suite) -> bool:
+    """Wait until nothing goes on any more."""
+    end = time.monotonic() + _PATIENCE
+    time.sleep(_LOOK)
+    while time.monotonic() < end and suite.runs:
+        before = suite.used()
+        time.sleep(_LOOK)
+        if suite.used() - before < _QUIET * _LOOK:
+            return True
+    return False
+
+
+def _commands(suite: Suite) -> int:
+    """That the Redis got so far, if there is one."""
+    for server in suite.servers:
+        if isinstance(server, servers.Redis):
+            with server.client() as client:
+                return int(client.info("stats")["total_commands_processed"])
+    return 0

@@ -1,0 +1,64 @@
+"""How another benchmark starts us (`bench --peer-file`): JSON files like those that the harness of the peers reads, one for `all` and one for
+the daemons on Redis and MariaDB. ``python -m pyspider_lite.bench.peer_file`` is the program in them that starts the crawl.
+
+The harness runs the commands in an empty folder, with START_URL in the environment, and reads the results from ``out``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspider_lite.bench import crawl
+
+_PROJECT = "bench"
+#: where that harness has its servers, and who may use them
+_REDIS = "redis://127.0.0.1:7801/0"
+_MARIADB = "mysql+{kind}://bench:bench@127.0.0.1:7802/pyspider_{kind}"
+_DAEMONS = ("scheduler", "fetcher", "processor", "processor", "result_worker")
+
+
+def files(handler: str = "links") -> dict[str, dict[str, Any]]:
+    """Name of each file -> what is in it."""
+    ours = [sys.executable, "-m", "pyspider_lite"]
+    after = [sys.executable, "-m", "pyspider_lite.bench.peer_file", handler]
+    databases = {kind.upper(): _MARIADB.format(kind=kind) for kind in ("taskdb", "projectdb", "resultdb")}
+    return {
+        "pyspider-lite-all.json": {
+            "cmds": [[*ours, "all", "--processor-num", "2"]],
+            "services": [],
+            "env": {},
+            "out": "sqlite:data/result.db",
+            "after": after,
+        },
+        "pyspider-lite-redis.json": {
+            "cmds": [[*ours, role] for role in _DAEMONS],
+            "services": ["redis", "mariadb"],
+            "env": {"AMQP_URL": _REDIS, **databases},
+            "out": "mysql:pyspider_resultdb",
+            "after": after,
+        },
+    }
+
+
+def show(folder: str) -> None:
+    """Print the files, and write them into a folder if one is named."""
+    for name, content in files().items():
+        text = json.dumps(content)
+        print(f"{name}: {text}")
+        if folder:
+            (Path(folder) / name).write_text(text + "\n")
+
+
+def start(url: str, handler: str) -> None:
+    """Store the project and have its on_start called; the databases are those of the environment and the folder."""
+    file = Path(f"{_PROJECT}.py")
+    file.write_text(crawl.script(handler, url))
+    for words in (["push", str(file), "--name", _PROJECT, "--rate", "unlimited"], ["run", _PROJECT]):
+        subprocess.run([sys.executable, "-m", "pyspider_lite", "project", *words], check=True)
+
+
+if __name__ == "__main__":
+    start(os.environ["START_URL"], sys.argv[1])

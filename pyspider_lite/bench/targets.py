@@ -1,0 +1,151 @@
+"""The targets for speed, with the command that measures each: `bench --all-targets` runs them all and prints the table of docs/performance.md.
+
+A command is run once, whatever number of rows it has figures for; each row says where its figure is in the JSON of the command.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspider_lite.bench.rounds import Figures
+
+_ROUNDS = ("--rounds", "3")
+#: options of `bench`, by a name for them
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "links": ("--peer", "scrapy", "--peer", "crawlee", *_ROUNDS),
+    "doc": ("--parse", "doc", "--peer", "scrapy", *_ROUNDS),
+    "cluster": ("--only", "--stack", "redis+mariadb", "--peer", "scrapy-redis", *_ROUNDS),
+    "large": ("--total", "3000", "--page-size", "60000", "--peer", "scrapy", *_ROUNDS),
+    "scheduler": ("--role", "scheduler", "--total", "50000", *_ROUNDS),
+    "fetcher": ("--role", "fetcher", "--total", "20000", *_ROUNDS),
+    "processor": ("--role", "processor", "--total", "10000", *_ROUNDS),
+    "idle": ("--measure", "idle", "--stack", "redis+mariadb"),
+    "latency": ("--measure", "latency", "--stack", "redis+mariadb"),
+    "rates": ("--measure", "rates", "--stack", "redis+mariadb"),
+    "fetchers": ("--measure", "fetchers", "--stack", "redis+mariadb"),
+}
+
+
+class Row(NamedTuple):
+    """One line of the table. ``figure`` finds its number in what a command wrote; exactly one of the limits is set."""
+
+    what: str
+    command: str = ""
+    figure: Callable[[Any], float] = lambda made: 0.0
+    at_least: float | None = None
+    at_most: float | None = None
+    #: for rows without a command
+    target: str = ""
+
+    @property
+    def limit(self) -> str:
+        """The target in words."""
+        if self.at_least is not None:
+            return f"at least {self.at_least:g}"
+        return f"at most {self.at_most:g}" if self.at_most is not None else self.target
+
+    def met(self, value: float) -> bool:
+        """Whether the target is reached."""
+        return value >= self.at_least if self.at_least is not None else value <= (self.at_most or 0.0)
+
+
+def _ratio(pair: str) -> Callable[[Any], float]:
+    return lambda made: float(made["ratios"][pair]["pages_per_s"][1])
+
+
+def _median(subject: str, key: str) -> Callable[[Any], float]:
+    return lambda made: float(made["summary"][subject][key][1])
+
+
+def _worst(key: str, choose: Callable[..., float] = max, without: str = "projects") -> Callable[[Any], float]:
+    return lambda made: choose(
+        numbers[key][1] for name, numbers in made["summary"].items() if key in numbers and without not in name
+    )
+
+
+_CLUSTER = "redis+mariadb"
+_PROJECTS = "idle all 1000 projects"
+ROWS = (
+    Row("`all`, `response.links`, 10,000 pages of 5 KB: pages/s against Scrapy", "links", _ratio("all / scrapy"), 12),
+    Row("the same against crawlee's HttpCrawler", "links", _ratio("all / crawlee"), 4),
+    Row("the same: CPU of all our processes, ms a page", "links", _median("all", "cpu_ms_page"), None, 0.9),
+    Row("`all`, `response.doc('a').items()`: pages/s against Scrapy", "doc", _ratio("all / scrapy"), 8),
+    Row("the same: CPU of all our processes, ms a page", "doc", _median("all", "cpu_ms_page"), None, 1.4),
+    Row(
+        "Redis and MariaDB: pages/s against scrapy-redis, two processes",
+        "cluster",
+        _ratio(f"{_CLUSTER} / scrapy-redis"),
+        5,
+    ),
+    Row("the same: CPU of our processes, ms a page", "cluster", _median(_CLUSTER, "cpu_ms_page"), None, 2.0),
+    Row("`all`, 3,000 pages of 60 KB: pages/s against Scrapy", "large", _ratio("all / scrapy"), 4),
+    Row(
+        "scheduler alone, MariaDB, warm cache: pages a second of its CPU",
+        "scheduler",
+        _median("scheduler mariadb warm", "pages_per_cpu_s"),
+        4_000,
+    ),
+    Row(
+        "scheduler alone, SQLite, warm cache: pages a second of its CPU",
+        "scheduler",
+        _median("scheduler sqlite warm", "pages_per_cpu_s"),
+        6_000,
+    ),
+    Row("fetcher alone, 5 KB: pages/s of one process", "fetcher", _median("fetcher", "pages_per_s"), 3_000),
+    Row(
+        "processor alone, pyquery: pages/s of one process", "processor", _median("processor doc", "pages_per_s"), 1_000
+    ),
+    Row("processor alone, `response.links`: pages/s", "processor", _median("processor links", "pages_per_s"), 2_000),
+    Row("10,000,000 open tasks in MariaDB and in SQLite", target="ready < 5 s, RSS < 300 MB and flat"),
+    Row("one callback that submits 1,000,000 URLs", target="processor RSS < 300 MB, all stored once"),
+    Row("1,000 projects, one with 1,000,000 open tasks: first page after Run", target="< 2 s"),
+    Row("1,000 projects, idle: scheduler, % of a core", "idle", _median(_PROJECTS, "roles_percent.scheduler"), None, 3),
+    Row("idle system: the process that takes most, % of a core", "idle", _worst("max_percent"), None, 1),
+    Row("idle system of 100 workers (simulated): commands of the broker", target="< 300 a second"),
+    Row("newtask to start of fetch, idle: median, ms", "latency", _worst("p50_ms"), None, 30),
+    Row("newtask to start of fetch, idle: 99th percentile, ms", "latency", _worst("p99_ms"), None, 200),
+    Row("rates of 0.2, 1, 10, 300 a second: farthest off, %", "rates", _worst("off_percent"), None, 5),
+    Row(
+        "efficiency with 1, 2, 4 fetchers, pages after 100 ms: lowest",
+        "fetchers",
+        _worst("efficiency", choose=min),
+        0.85,
+    ),
+)
+
+
+def run(folder: Path) -> tuple[list[Figures], dict[str, Any]]:
+    """Run all commands and print the table; all runs, and what each command wrote. One that fails costs its rows only."""
+    made: dict[str, Any] = {}
+    runs: list[Figures] = []
+    for name, words in COMMANDS.items():
+        file = folder / f"{name}.json"
+        print(f"== {name}: scripts/bench {' '.join(words)}", flush=True)
+        program = [sys.executable, "-m", "pyspider_lite.bench", *words, "--json", str(file)]
+        done = subprocess.run(program)
+        if file.exists():
+            made[name] = json.loads(file.read_text())
+            runs += made[name]["runs"]
+        else:
+            runs.append({"name": name, "problems": f"bench ended with exit code {done.returncode}"})
+    print("\n".join(table(ROWS, made)))
+    return runs, {"commands": made}
+
+
+def table(rows: Sequence[Row], made: Mapping[str, Any]) -> list[str]:
+    """In Markdown. Pure."""
+    lines = ["| what | target | measured | | command |", "|---|---|---|---|---|"]
+    for row in rows:
+        value, verdict = "not measured", ""
+        if row.command in made:
+            try:
+                number = row.figure(made[row.command])
+                value, verdict = f"{number:.4g}", "met" if row.met(number) else "missed"
+            except (KeyError, ValueError):
+                value = "failed"
+        command = f"`scripts/bench {' '.join(COMMANDS[row.command])}`" if row.command else ""
+        lines.append(f"| {row.what} | {row.limit} | {value} | {verdict} | {command} |")
+    return lines
