@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from pyspider_lite import __version__
-from pyspider_lite.bench import crawl, crawls, peer_file, peers, rounds, site, targets
+from pyspider_lite.bench import crawl, crawls, parts, peer_file, peers, rounds, site, targets
 from pyspider_lite.bench.measures import fetchers, idle, latency, rates
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
-from pyspider_lite.bench.rounds import Figures, Spread, Subject
+from pyspider_lite.bench.rounds import Figures, Spread
 from pyspider_lite.exit_codes import DONE, INCOMPLETE
 from pyspider_lite.models import Role
 
@@ -77,6 +77,9 @@ _OTHER = (
     ),
     click.option("--measure", multiple=True, type=click.Choice(list(MEASURES)), help="This instead of a crawl."),
     click.option("--seconds", type=click.FloatRange(min=1), help="How long each --measure looks."),
+    click.option("--taskdb-bench", is_flag=True, help="The taskdb alone."),
+    click.option("--message-queue-bench", is_flag=True, help="A built-in queue alone."),
+    click.option("--all-bench", is_flag=True, help="A crawl, which is the default, beside the other two."),
     click.option("--all-targets", is_flag=True, help="Everything that docs/performance.md has; takes about an hour."),
     click.option(
         "--peer-file",
@@ -103,10 +106,18 @@ class Modes(Struct, kw_only=True):
     database: tuple[str, ...]
     measure: tuple[str, ...]
     seconds: float | None
+    taskdb_bench: bool
+    message_queue_bench: bool
+    all_bench: bool
     all_targets: bool
     peer_file: str | None
     json: str | None
     keep: str | None
+
+    @property
+    def apart(self) -> bool:
+        """Something else than a crawl is asked for."""
+        return bool(self.role or self.measure or self.taskdb_bench or self.message_queue_bench)
 
 
 @click.command("bench")
@@ -124,11 +135,12 @@ def bench_command(**given: Any) -> int:
         more: dict[str, Any] = {}
         if modes.all_targets:
             runs, more = targets.run(folder)
-        elif modes.role or modes.measure:
-            runs = _apart(modes, choices, folder)
         else:
-            runs = crawls.run(choices, folder, show)
-            more = {"ratios": _ratios(choices, runs)}
+            runs = _apart(modes, choices, folder) if modes.apart else []
+            if modes.all_bench or not modes.apart:
+                crawled = crawls.run(choices, folder, show)
+                more = {"ratios": _ratios(choices, crawled)}
+                runs += crawled
     if modes.json:
         _write(modes.json, given, runs=runs, summary=rounds.summary(runs), **more)
     problems = [f"{run['name']}: {run['problems']}" for run in runs if run["problems"]]
@@ -139,7 +151,7 @@ def bench_command(**given: Any) -> int:
 
 def _apart(modes: Modes, choices: crawls.Choices, folder: Path) -> list[Figures]:
     """Single daemons, and what is not speed."""
-    chosen: list[Subject] = []
+    chosen = parts.subjects(folder, choices.total, taskdb=modes.taskdb_bench, queue=modes.message_queue_bench)
     for name in modes.measure:
         chosen += MEASURES[name].subjects(folder, choices.plans, modes.seconds)
     with site.Site(choices.total if modes.role else 1, choices.page_size, count=choices.show) as served:
