@@ -1,16 +1,21 @@
 """How another benchmark starts us (`bench --peer-file`): JSON files like those that the harness of the peers reads, one for `all` and one for
-the daemons on Redis and MariaDB. ``python -m pyspider_lite.bench.peer_file`` is the program in them that starts the crawl.
+the daemons on Redis and MariaDB. ``python -m pyspider_lite.bench.peer_file`` is the program in them that starts the crawl and prints results.
 
-The harness runs the commands in an empty folder, with START_URL in the environment, and reads the results from ``out``.
+The harness runs the commands in an empty folder, with START_URL in the environment, and reads the results from ``out``: a database, or what a
+program prints.
 """
 
+import contextlib
 import json
 import os
+import secrets
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import crawl
 
 _PROJECT = "bench"
@@ -23,7 +28,7 @@ _DAEMONS = ("scheduler", "fetcher", "processor", "processor", "result_worker")
 def files(handler: str = "links") -> dict[str, dict[str, Any]]:
     """Name of each file -> what is in it."""
     ours = [sys.executable, "-m", "pyspider_lite"]
-    after = [sys.executable, "-m", "pyspider_lite.bench.peer_file", handler]
+    here = [sys.executable, "-m", "pyspider_lite.bench.peer_file"]
     databases = {kind.upper(): _MARIADB.format(kind=kind) for kind in ("taskdb", "projectdb", "resultdb")}
     return {
         "pyspider-lite-all.json": {
@@ -31,14 +36,14 @@ def files(handler: str = "links") -> dict[str, dict[str, Any]]:
             "services": [],
             "env": {},
             "out": "sqlite:data/result.db",
-            "after": after,
+            "after": [*here, "start", handler],
         },
         "pyspider-lite-redis.json": {
             "cmds": [[*ours, role] for role in _DAEMONS],
             "services": ["redis", "mariadb"],
             "env": {"AMQP_URL": _REDIS, **databases},
-            "out": "mysql:pyspider_resultdb",
-            "after": after,
+            "out": "cmd:" + shlex.join([*here, "results", databases["RESULTDB"]]),
+            "after": [*here, "start", handler],
         },
     }
 
@@ -54,11 +59,27 @@ def show(folder: str) -> None:
 
 def start(url: str, handler: str) -> None:
     """Store the project and have its on_start called; the databases are those of the environment and the folder."""
-    file = Path(f"{_PROJECT}.py")
+    # the harness may have left the databases as they were after the run before
+    project = f"{_PROJECT}_{secrets.token_hex(4)}"
+    file = Path(f"{project}.py")
     file.write_text(crawl.script(handler, url))
-    for words in (["push", str(file), "--name", _PROJECT, "--rate", "unlimited"], ["run", _PROJECT]):
+    for words in (["push", str(file), "--name", project, "--rate", "unlimited"], ["run", project]):
         subprocess.run([sys.executable, "-m", "pyspider_lite", "project", *words], check=True)
 
 
+def print_results(resultdb_url: str) -> None:
+    """A line of JSON each, of the project that was started in this folder; nothing as long as there is none."""
+    started = [file.stem for file in Path().glob(f"{_PROJECT}_*.py")]
+    options = configuration.load(None, {"resultdb": resultdb_url}, {}).settings
+    with contextlib.closing(assembly.connect_resultdb(options)) as resultdb:
+        for project in started:
+            for row in resultdb.select(project):
+                print(row.result)
+
+
 if __name__ == "__main__":
-    start(os.environ["START_URL"], sys.argv[1])
+    _, word, argument = sys.argv
+    if word == "start":
+        start(os.environ["START_URL"], argument)
+    else:
+        print_results(argument)
