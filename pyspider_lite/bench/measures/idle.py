@@ -8,29 +8,42 @@ from pyspider_lite import bootstrap
 from pyspider_lite.bench import processes, servers
 from pyspider_lite.bench.rounds import Figures, Subject
 from pyspider_lite.bench.suite import ALL, Plan, Suite
+from pyspider_lite.errors import PyspiderLiteError
 from pyspider_lite.models import Project, ProjectStatus
 
 #: with so many projects as well, on `all`
 PROJECTS = 1_000
+#: where there is a broker: so many fetchers and as many processors as well, to tell what each of them costs it
+WORKERS = 4
 _SECONDS = 30.0
-#: the system is idle when all processes together take less than this share of a core, over so many seconds; it has to be within a limit
-_QUIET, _LOOK, _PATIENCE = 0.25, 3.0, 150.0
+#: the system is idle when all processes together take less than this share of a core, in two looks of so many seconds one after the other;
+#: it has to be so within a limit
+_QUIET, _LOOK, _PATIENCE = 0.25, 3.0, 200.0
 
 
 def subjects(folder: Path, plans: Sequence[Plan], seconds: float | None) -> list[Subject]:
-    """One a stack without projects, and one with many of them."""
-    chosen = [(plan, 0) for plan in plans] + ([(ALL, PROJECTS)] if ALL in plans else [])
-    return [_subject(folder, plan, projects, seconds or _SECONDS) for plan, projects in chosen]
+    """One a stack without projects, one on `all` with many of them, and on brokers one with more workers."""
+    found = []
+    for plan in plans:
+        for projects, workers in ((0, 1), (PROJECTS, 1) if plan is ALL else (0, WORKERS)):
+            found.append(_subject(folder, plan, projects, workers, seconds or _SECONDS))
+    return found
 
 
-def _subject(folder: Path, plan: Plan, projects: int, seconds: float) -> Subject:
-    name = f"idle {plan.name}" + (f" {projects} projects" if projects else "")
-    return Subject(name, lambda number: measure(folder / f"{name.replace(' ', '-')}-{number}", plan, projects, seconds))
+def _subject(folder: Path, plan: Plan, projects: int, workers: int, seconds: float) -> Subject:
+    more = f" {projects} projects" if projects else f" {workers} + {workers} workers" if workers > 1 else ""
+    name = f"idle {plan.name}{more}"
+
+    def run(number: int) -> Figures:
+        return measure(folder / f"{name.replace(' ', '-')}-{number}", plan, projects, workers, seconds)
+
+    return Subject(name, run)
 
 
-def measure(folder: Path, plan: Plan, projects: int, seconds: float) -> Figures:
-    """Percent of a core, of each role and of the process that takes most; commands a second of a Redis."""
-    with Suite(folder, plan, processors=1, verbose=False) as suite:
+def measure(folder: Path, plan: Plan, projects: int, workers: int, seconds: float) -> Figures:
+    """Percent of a core, of each role and of the process that takes most; commands a second of a Redis. ``workers``: fetchers, and as
+    many processors."""
+    with Suite(folder, plan, fetchers=workers, processors=workers, verbose=False) as suite:
         if projects:
             _enter(suite, projects)
         settled = _settle(suite)
@@ -43,9 +56,9 @@ def measure(folder: Path, plan: Plan, projects: int, seconds: float) -> Figures:
         roles = {processes.role(pid): 0.0 for pid in used}
         for pid, percent in used.items():
             roles[processes.role(pid)] += percent
-        workers = len(suite.roots) if plan is not ALL else 0
     figures: Figures = {
         "projects": projects,
+        "workers": 2 * workers,
         "max_percent": round(max(used.values()), 2),
         "roles_percent": {role: round(percent, 2) for role, percent in sorted(roles.items())},
         "servers_percent": {name: round(percent, 2) for name, percent in servers_used.items()},
@@ -53,7 +66,6 @@ def measure(folder: Path, plan: Plan, projects: int, seconds: float) -> Figures:
     }
     if commands:
         figures["broker_commands_per_s"] = round(commands / seconds, 1)
-        figures["broker_commands_per_s_of_a_process"] = round(commands / seconds / workers, 2)
     return figures
 
 
@@ -66,15 +78,22 @@ def _enter(suite: Suite, count: int) -> None:
 
 
 def _settle(suite: Suite) -> bool:
-    """Wait until nothing goes on any more."""
+    """Wait until a scheduler leads and nothing goes on any more; False if that takes too long."""
     end = time.monotonic() + _PATIENCE
-    time.sleep(_LOOK)
-    while time.monotonic() < end and suite.runs:
+    quiet = 0
+    while quiet < 2 and time.monotonic() < end and suite.runs:
         before = suite.used()
         time.sleep(_LOOK)
-        if suite.used() - before < _QUIET * _LOOK:
-            return True
-    return False
+        quiet = quiet + 1 if suite.used() - before < _QUIET * _LOOK and _leads(suite) else 0
+    return quiet == 2
+
+
+def _leads(suite: Suite) -> bool:
+    try:
+        bootstrap.scheduler_rpc(suite.settings)
+    except PyspiderLiteError:
+        return False
+    return True
 
 
 def _commands(suite: Suite) -> int:
