@@ -83,6 +83,7 @@ _OTHER = (
     click.option("--message-queue-bench", is_flag=True, help="A built-in queue alone."),
     click.option("--all-bench", is_flag=True, help="A crawl, which is the default, beside the other two."),
     click.option("--all-targets", is_flag=True, help="Everything that docs/performance.md has; takes about an hour."),
+    click.option("--quick", is_flag=True, help="--all-targets with a tenth of the pages, once; takes minutes."),
     click.option(
         "--peer-file",
         metavar="[FOLDER]",
@@ -112,6 +113,7 @@ class Modes(Struct, kw_only=True):
     message_queue_bench: bool
     all_bench: bool
     all_targets: bool
+    quick: bool
     peer_file: str | None
     json: str | None
     keep: str | None
@@ -136,7 +138,7 @@ def bench_command(**given: Any) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         more: dict[str, Any] = {}
         if modes.all_targets:
-            runs, more = targets.run(folder)
+            runs, more = targets.run(folder, quick=modes.quick)
         else:
             runs = _apart(modes, choices, folder) if modes.apart else []
             if modes.all_bench or not modes.apart:
