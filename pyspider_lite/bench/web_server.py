@@ -28,11 +28,11 @@ class WebServer:
         self.host = host
         self.port = port
         self._connections: set[asyncio.Transport] = set()
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="site", daemon=True)
         self._ready = threading.Event()
 
     def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         if not self._ready.wait(10):
             raise OSError(f"{self.host}:{self.port} cannot be listened on")
