@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,8 @@ _GATHER = 0.01
 #: what may wait to be sent; who has more to say is held back
 _BUFFER_ITEMS = 4000
 _BUFFER_BYTES = 32 * 1024 * 1024
+#: seconds between two looks at whether to go on waiting
+_ASK = 0.25
 #: as much is kept of a message that could not be read, and of results that could not be stored
 _BROKEN_BYTES, _RESULT_BYTES = 64 * 1024, 1024 * 1024
 
@@ -117,6 +119,8 @@ class Heartbeat:
         self._changed = threading.Condition()
         self._items: deque[bytes] = deque()
         self._bytes = 0
+        #: items so far, and those that the sender took out and has not put yet
+        self._said = self._in_hand = 0
         self._batches: dict[str, dict[RunKey, None]] = {}
         self._batch_of: dict[RunKey, str] = {}
         self._running: RunKey | None = None
@@ -229,6 +233,20 @@ class Heartbeat:
         """The run that is being executed now; a worker that dies meanwhile has it counted against the task."""
         self._running = run
 
+    def announce(self, run: RunKey | None, give_up: Callable[[], bool]) -> bool:
+        """`running`, and a beat that says so is on status_queue when this returns. False as soon as ``give_up()``, which is asked four
+        times a second."""
+        with self._changed:
+            self._running = run
+            self._append(self._beat())
+            self._changed.notify_all()
+            mark = self._said
+            while self._said - len(self._items) - self._in_hand < mark:
+                if give_up():
+                    return False
+                self._changed.wait(_ASK)
+        return True
+
     def broken(self, queue: str, reason: str, body: bytes) -> None:
         """A message of ``queue`` could not be read; the scheduler keeps the beginning of it with the reason."""
         kept = bytes(body[:_BROKEN_BYTES])
@@ -303,6 +321,7 @@ class Heartbeat:
 
     def _append(self, packed: bytes) -> None:
         self._items.append(packed)
+        self._said += 1
         self._bytes += len(packed)
         if len(self._items) in (1, _BATCH_ITEMS) or self._bytes >= _BATCH_BYTES:
             self._changed.notify_all()
@@ -348,6 +367,9 @@ class Heartbeat:
                 self._send(batch)
             except Exception:
                 logger.exception("%d status items could not be sent; going on", len(batch))
+            with self._changed:
+                self._in_hand = 0
+                self._changed.notify_all()
             self._last_sent = time.monotonic()
             if self._connection.expired():
                 break
@@ -373,6 +395,7 @@ class Heartbeat:
             batch.append(self._items.popleft())
             size += len(batch[-1])
         self._bytes -= size
+        self._in_hand = len(batch)
         self._changed.notify_all()
         return batch
 

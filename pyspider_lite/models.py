@@ -305,6 +305,8 @@ class Dispatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the project's status is DEBUG
     debug: bool = False
     unconditional: bool = False
+    #: a processor died with it in hand: it is run alone, and named in a beat before it begins
+    suspect: bool = False
 
     @property
     def key(self) -> RunKey:

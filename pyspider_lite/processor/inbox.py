@@ -22,6 +22,8 @@ class Inbox:
         #: pages of projects that have to wait
         self._parked: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
         self._parking: frozenset[str] = frozenset()
+        #: pages over which a processor may have died: they come last, and alone
+        self._suspects: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
         self._paused = False
         self._held = False
 
@@ -31,12 +33,17 @@ class Inbox:
             return self._changed.wait_for(lambda: self._has_room(queue), seconds)
 
     def _has_room(self, queue: QueueName) -> bool:
-        if self._paused or self._held or self._bytes_parked() > PARKED_BYTES:
+        if self._paused or self._held or self.suspects or self._bytes_parked() > PARKED_BYTES:
             return False
         return len(self._batches[queue]) < _BATCHES[queue] and len(self._parked[queue]) < PARKED
 
     def _bytes_parked(self) -> int:
         return sum(len(page.response.content) for pages in self._parked.values() for page in pages)
+
+    @property
+    def suspects(self) -> bool:
+        """Some wait, so nothing more is taken until they have run."""
+        return any(self._suspects.values())
 
     def park(self, projects: frozenset[str]) -> None:
         """From now on the pages of these projects, and of no others, wait apart from the rest."""
@@ -59,14 +66,10 @@ class Inbox:
                         return page
             return None
 
-    def take_parked(self) -> dict[QueueName, list[Page]]:
-        """All pages that wait apart, which are here no longer."""
+    def take_parked(self, suspects: bool = False) -> dict[QueueName, list[Page]]:
+        """All pages that wait apart, which are here no longer; with ``suspects`` those, too."""
         with self._changed:
-            taken = {queue: list(pages) for queue, pages in self._parked.items() if pages}
-            for pages in self._parked.values():
-                pages.clear()
-            self._changed.notify_all()
-            return taken
+            return self._empty({}, suspects)
 
     def put(self, queue: QueueName, pages: list[Page]) -> None:
         """One batch."""
@@ -84,6 +87,8 @@ class Inbox:
             self._changed.notify_all()
 
     def _put(self, queue: QueueName, pages: list[Page]) -> None:
+        self._suspects[queue] += [page for page in pages if page.task.suspect]
+        pages = [page for page in pages if not page.task.suspect]
         others = deque(page for page in pages if page.task.project not in self._parking)
         if others:
             self._batches[queue].append(others)
@@ -91,9 +96,10 @@ class Inbox:
             self._parked[queue] += [page for page in pages if page.task.project in self._parking]
 
     def get(self, timeout: float) -> list[Page]:
-        """The next batch, or the next page of control work; nothing if none came within ``timeout`` seconds."""
+        """The next batch, or the next page of control work; nothing if none came within ``timeout`` seconds. Suspects come one at a time,
+        when there is nothing else and nothing is parked."""
         with self._changed:
-            self._changed.wait_for(lambda: any(self._batches.values()), timeout)
+            self._changed.wait_for(self._has_page, timeout)
             control, others = self._batches[QueueName.CONTROL], self._batches[QueueName.TO_PROCESSOR]
             pages: list[Page] = []
             if control:
@@ -102,8 +108,14 @@ class Inbox:
                     control.popleft()
             elif others:
                 pages = list(others.popleft())
+            elif not self._parking:
+                waiting = next((queue for queue in self._suspects.values() if queue), None)
+                pages = [waiting.popleft()] if waiting else []
             self._changed.notify_all()
             return pages
+
+    def _has_page(self) -> bool:
+        return any(self._batches.values()) or (self.suspects and not self._parking)
 
     def pause(self) -> None:
         """Nothing more is to be taken for now."""
@@ -123,15 +135,23 @@ class Inbox:
             self._held = held
             self._changed.notify_all()
 
-    def take_all(self) -> dict[QueueName, list[Page]]:
-        """Empty it: what it held, by queue."""
+    def take_all(self, suspects: bool = True) -> dict[QueueName, list[Page]]:
+        """Empty it: what it held, by queue. Without ``suspects`` those stay."""
         with self._changed:
-            both = {queue: [*self._parked[queue], *_joined(batches)] for queue, batches in self._batches.items()}
-            for queue in both:
-                self._batches[queue].clear()
-                self._parked[queue].clear()
-            self._changed.notify_all()
-            return {queue: pages for queue, pages in both.items() if pages}
+            waiting = {queue: list(_joined(batches)) for queue, batches in self._batches.items()}
+            for batches in self._batches.values():
+                batches.clear()
+            return self._empty(waiting, suspects)
+
+    def _empty(self, waiting: dict[QueueName, list[Page]], suspects: bool) -> dict[QueueName, list[Page]]:
+        taken = {}
+        for queue in _BATCHES:
+            last = self._suspects[queue] if suspects else deque[Page]()
+            taken[queue] = [*self._parked[queue], *waiting.get(queue, ()), *last]
+            self._parked[queue].clear()
+            last.clear()
+        self._changed.notify_all()
+        return {queue: pages for queue, pages in taken.items() if pages}
 
 
 def _joined(batches: deque[deque[Page]]) -> Iterator[Page]:

@@ -3,6 +3,9 @@
 This side owns the queues and the claims; no script runs in it. Whatever a script does to its process (endless loop, exit, crash, all
 the memory) ends that process and fails that task, and nothing else (demand UA39). A page that takes long is set aside with its
 child: another child goes on with the pages of other projects, those of the same project wait for it.
+
+Pages over which a processor may have died (`Dispatch.suspect`) are run when nothing else is in hand, one at a time, and only after the
+scheduler was told which one: if we die as well, that one alone is to blame.
 """
 
 import logging
@@ -32,6 +35,8 @@ SLOW = 1.0
 ASIDE = 2
 #: seconds at most that pages wait for one of their project before they go back to the queue
 GIVE_BACK = 10.0
+#: seconds that a page may run beside which suspects wait before they go back, too
+SUSPECTS_WAIT = 30.0
 #: seconds of silence after which collected results are sent
 IDLE = 0.01
 #: seconds in which `stop` is noticed
@@ -63,6 +68,8 @@ class Processor:
         self._aside: list[Lane] = []
         self._spare: list[Lane] = []
         self._next_give_back = 0.0
+        #: the scheduler was told that a suspect runs
+        self._announced = False
         self._draining = False
         results = Publisher(connect_results, capacity=4, name=QueueName.RESULTS)
         self._givers = {
@@ -147,6 +154,9 @@ class Processor:
             self._outbox.flush()
             self._look_after_idle_child()
             return
+        if not self._announce(pages[0]):
+            self._heartbeat.release([page.task.key for page in pages])
+            return
         self._lane.begin(pages)
         self._say_running()
         try:
@@ -154,6 +164,20 @@ class Processor:
         finally:
             self._say_running()
             self._inbox.resume()
+
+    def _announce(self, page: Page) -> bool:
+        """Have the scheduler know that a suspect runs now, or that it does no longer; False if we have to end."""
+        suspect = page.task.suspect
+        if not suspect and not self._announced:
+            return True
+        self._outbox.flush()
+        if suspect:
+            self._inbox.pause()
+            if not self._announced:
+                # what another page left behind in it might end us, and this one would be blamed
+                self._lane.child.kill()
+        self._announced = suspect
+        return self._heartbeat.announce(page.task.key if suspect else None, self._stops)
 
     def _look_after_idle_child(self) -> None:
         try:
@@ -215,12 +239,13 @@ class Processor:
                 return
             self._look_aside()
             if lane.runs_for >= SLOW:
-                if len(self._aside) < ASIDE:
+                suspect = lane.page is not None and lane.page.task.suspect
+                if len(self._aside) < ASIDE and not suspect and not self._inbox.suspects:
                     self._set_aside()
                     return
                 self._inbox.pause()
                 self._inbox.put_back(lane.take_back())
-                self._give_back(self._inbox.take_all())
+                self._give_back(self._inbox.take_all(suspects=suspect))
             elif lane.runs_for >= LOOK_INTERVAL:
                 self._prepare_spare()
 
@@ -291,9 +316,8 @@ class Processor:
             page = lane.page
             if page is None or not self._looked(lane, 0.0):
                 continue
-            following = (
-                self._inbox.get_parked(page.task.project) if lane.took >= SLOW and self._stop_at is None else None
-            )
+            goes_on = lane.took >= SLOW and self._stop_at is None and not self._inbox.suspects
+            following = self._inbox.get_parked(page.task.project) if goes_on else None
             if following is not None:
                 lane.begin([following])
             else:
@@ -307,7 +331,7 @@ class Processor:
             # another processor may have time for them; if not, they come back to us
             longest = max(lane.runs_for for lane in self._aside)
             self._next_give_back = time.monotonic() + min(max(longest, SLOW), GIVE_BACK)
-            self._give_back(self._inbox.take_parked())
+            self._give_back(self._inbox.take_parked(suspects=longest >= SUSPECTS_WAIT))
 
     def _give_back(self, waiting: dict[QueueName, list[Page]]) -> None:
         """Pages go back to their queue; those for which there is no room there stay."""

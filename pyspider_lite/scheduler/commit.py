@@ -115,13 +115,12 @@ class Committer:
     # --- decide ---------------------------------------------------------------------------------------------------------
 
     def _decide(self, tx: TaskTx, plan: Plan, batch: Batch, links: dict[int, "_Sorted"], submitted: "_Sorted") -> None:
-        asked = [report.control for report in batch.reports if report.control]
+        asked = [report.control for report in batch.reports + batch.poisoned if report.control]
         alive = tx.existing_controls(asked) if asked else set()
         for report in batch.reports:
             self._decide_report(plan, report, alive)
         for report in batch.poisoned:
-            if report.project in plan.projects:
-                plan.end_task(report, _NEVER_AGAIN)
+            self._decide_report(plan, report, alive, _NEVER_AGAIN)
         for report in plan.applied:
             self._decide_follows(plan, report, links[id(report)])
         self._decide_submissions(plan, submitted)
@@ -136,14 +135,17 @@ class Committer:
             if name in batch.ending:
                 self._decide_finished(tx, plan, name)
 
-    def _decide_report(self, plan: Plan, report: Report, alive: set[str]) -> None:
+    def _decide_report(
+        self, plan: Plan, report: Report, alive: set[str], delays: dict[str, float] | None = None
+    ) -> None:
         project = self._projects.get(report.project)
         if project is None or report.generation != project.head.generation:
             plan.stale.append(report)
         elif not report.parts:
             self._decide_part(plan, report, alive)
         else:
-            delays = rules.capped(project.info.retry_delay if project.info else {}, self._retry_cap)
+            if delays is None:
+                delays = rules.capped(project.info.retry_delay if project.info else {}, self._retry_cap)
             if report.control:
                 row = self._control_rows.get(report.control) if report.control in alive else None
                 plan.end_control(report, row, delays)

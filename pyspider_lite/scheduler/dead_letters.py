@@ -6,8 +6,9 @@ The newest are kept: within `MAX_ROWS`, `MAX_BYTES` and `MAX_AGE`. What is dropp
 import logging
 from collections import Counter
 
+from pyspider_lite import codec
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.models import Broken, DeadLetter, LetterKind, QueueName, RunKey
+from pyspider_lite.models import Broken, Control, DeadLetter, LetterKind, QueueName, RunKey
 
 logger = logging.getLogger("scheduler")
 
@@ -37,15 +38,18 @@ def letter_of(broken: Broken, now: float) -> DeadLetter:
     )
 
 
-def letter_of_task(run: RunKey, reason: str, now: float) -> DeadLetter:
-    """A task that is given up."""
+def letter_of_task(run: RunKey, reason: str, now: float, row: Control | None = None) -> DeadLetter:
+    """A task that is given up, or control work: then with ``row``, of which the payload is the beginning, for it is in no table any
+    more."""
+    payload = codec.pack(row.task) if row else b""
     return DeadLetter(
         kind=LetterKind.TASK,
-        queue=QueueName.TO_FETCHER,
+        queue=QueueName.CONTROL if row else QueueName.TO_FETCHER,
         project=run[0],
-        taskid=run[1],
+        taskid=row.task.taskid if row else run[1],
         reason=reason,
-        payload=b"",
+        payload=payload[:PAYLOAD],
+        size=len(payload),
         time=now,
     )
 

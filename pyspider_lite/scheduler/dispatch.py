@@ -56,7 +56,7 @@ class Outlet(Protocol):
     def put(self, batch: str, body: bytes) -> None: ...
 
 
-def to_dispatch(task: Task, project: ProjectRun) -> Dispatch:
+def to_dispatch(task: Task, project: ProjectRun, suspect: bool = False) -> Dispatch:
     """A task row as it is given out (behaviour S6)."""
     config = project.info.crawl_config if project.info else {}
     return Dispatch(
@@ -76,6 +76,7 @@ def to_dispatch(task: Task, project: ProjectRun) -> Dispatch:
         project_updatetime=project.head.updatetime,
         debug=project.head.status == "DEBUG",
         unconditional=task.unconditional,
+        suspect=suspect,
     )
 
 
@@ -168,9 +169,8 @@ class Dispatcher:
             )
             project.window.remove(new.taskid)
             ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
-            self._send_tasks(
-                [(to_dispatch(task, project), ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR)))
-            )
+            given = to_dispatch(task, project, self._is_suspect(new.project, new.taskid))
+            self._send_tasks([(given, ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR))))
         return True
 
     def _ready(self, projects: Sequence[ProjectRun], room: int, total: int, now: float) -> list[ProjectRun]:
@@ -244,8 +244,11 @@ class Dispatcher:
                 logger.warning("%s:%s is not there any more, left out", project.name, key.taskid)
                 project.bucket.take(-1)
             else:
-                found.append((to_dispatch(task, project), key))
+                found.append((to_dispatch(task, project, self._is_suspect(task.project, task.taskid)), key))
         return found
+
+    def _is_suspect(self, project: str, key: str) -> bool:
+        return (project, key) in self._leases.suspects
 
     def _send_tasks(self, batch: list[tuple[Dispatch, DueKey]], processors: int) -> None:
         name = self._next_batch()
@@ -295,7 +298,9 @@ class Dispatcher:
 
     def dispatch_control(self, rows: Iterable[tuple[Control, ProjectRun]]) -> None:
         """Give these control rows out (the caller looked at budget and room)."""
-        batch = [control.page(row, project, self._track(row)) for row, project in rows]
+        batch = [
+            control.page(row, project, self._track(row), self._is_suspect(row.project, row.id)) for row, project in rows
+        ]
         for start in range(0, len(batch), CONTROL_BATCH):
             self._send_control(batch[start : start + CONTROL_BATCH])
 
@@ -314,8 +319,7 @@ class Dispatcher:
             body = codec.encode(PageBatch(batch=name, pages=pages))
         except MessageTooLarge as error:
             if len(pages) == 1:
-                # it stays in flight for ever: nobody can ever run it
-                logger.error("%s: %s cannot be given out: %s", pages[0].task.project, pages[0].task.control, error)
+                self._too_large(pages[0].task, str(error))
                 return
             middle = len(pages) // 2
             self._send_control(pages[:middle])

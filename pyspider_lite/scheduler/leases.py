@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, RunKey
+from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, Role, RunKey
 
 #: seconds without a beat after which a worker is dead: three beats
 DEAD_AFTER = 6.0
@@ -23,6 +23,8 @@ ORDER_KNOWN = 2.0
 POISON_AFTER = 3
 #: silent workers that are remembered in case they come back
 _MOST_BLAMED = 1_000
+#: suspects that are remembered
+_MOST_SUSPECTS = 10_000
 #: a longer gap between two calls of `advance` counts as this much
 MAX_ADVANCE = 1.0
 
@@ -33,6 +35,9 @@ _STAGE: dict[str, int] = {
     QueueName.TO_PROCESSOR: 1,
     QueueName.RESULTS: 2,
 }
+
+#: from these queues processors take what runs a script
+_SCRIPTS = (QueueName.CONTROL, QueueName.TO_PROCESSOR)
 
 #: lease key: project and taskid (or control id)
 LeaseKey = tuple[str, str]
@@ -92,6 +97,9 @@ class Leases:
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
         self.deaths: dict[LeaseKey, int] = {}
+        #: what was in the hands of a processor that died, until it is over: that may have died of any of them before it could say
+        #: which one it ran. They are run one at a time, and each is named before it begins (docs/architecture.md)
+        self.suspects: dict[LeaseKey, None] = {}
         #: how many are in flight: tasks by project, and control work
         self.tasks: Counter[str] = Counter()
         self.controls = 0
@@ -192,17 +200,22 @@ class Leases:
     def end(self, project: str, taskid: str) -> Any:
         """The run is over; its ticket, None if it was not in flight."""
         key = (project, taskid)
-        self.deaths.pop(key, None)
+        self.acquit(key)
         lease = self._leases.get(key)
         self._leave(key)
         return lease.ticket if lease else None
+
+    def acquit(self, key: LeaseKey) -> None:
+        """No worker will die of it any more: it is over, or given up."""
+        self.deaths.pop(key, None)
+        self.suspects.pop(key, None)
 
     def forget(self, project: str) -> None:
         """The project is gone: nothing of it is in flight, whoever works on it."""
         for key in [key for key in self._leases if key[0] == project]:
             self._leave(key)
-        for key in [key for key in self.deaths if key[0] == project]:
-            del self.deaths[key]
+        for key in [key for key in (*self.deaths, *self.suspects) if key[0] == project]:
+            self.acquit(key)
         self._lost = [lost for lost in self._lost if lost.run[0] != project]
 
     def seen_empty(self, queue: str, asked: float) -> None:
@@ -268,10 +281,13 @@ class Leases:
         for place in list(self._batches.values()):
             if place.worker is None:
                 if place.evidence is not None and self._clock - place.evidence > UNCLAIMED_AFTER:
+                    # who took it may have died of it before the claim was sent
+                    self._suspect(place, place.queue in _SCRIPTS)
                     self._lose_all(place, "its batch vanished from the queue")
             elif place.worker not in self.workers:
                 # claimed by somebody of whom no beat was ever seen
                 if self._clock - (place.since or 0) > DEAD_AFTER:
+                    self._suspect(place, place.queue in _SCRIPTS)
                     self._lose_all(place, "its worker is unknown")
             elif self.workers[place.worker].beat.role in held_back:
                 place.since = self._clock
@@ -332,8 +348,16 @@ class Leases:
             self._blamed[name] = running[:2]
             if len(self._blamed) > _MOST_BLAMED:
                 del self._blamed[next(iter(self._blamed))]
+        ran_scripts = died and worker is not None and worker.beat.role == Role.PROCESSOR
         for place in [place for place in self._batches.values() if place.worker == name]:
+            self._suspect(place, ran_scripts)
             self._lose_all(place, "its worker died" if died else "its worker left")
+
+    def _suspect(self, place: _Batch, ran_scripts: bool) -> None:
+        if ran_scripts:
+            self.suspects.update(dict.fromkeys(place.keys))
+            for _ in range(len(self.suspects) - _MOST_SUSPECTS):
+                del self.suspects[next(iter(self.suspects))]
 
     def _absolve(self, worker: str) -> None:
         """It was silent and not dead (frozen, cut off): that is no task's fault."""

@@ -15,9 +15,11 @@ from pyspider_lite.counters import Counters
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import BrokenMessage, DatabaseError, DataError, LostLeadership
 from pyspider_lite.models import (
+    CONTROL_RUN,
     Beat,
     Broken,
     Claim,
+    Control,
     Dispatch,
     Handover,
     LetterKind,
@@ -450,11 +452,11 @@ class Scheduler:
         logger.info("%s:%s is given out again: %s", name, key, lost.reason)
         self.counters.event(now, name, "lost")
         project = self.projects.get(name)
-        if self._control.requeue(key) or project is None:
-            return
-        if lost.deaths >= POISON_AFTER:
+        if project is not None and lost.deaths >= POISON_AFTER:
             self._give_up(lost.run, project.head.generation, f"{lost.deaths} workers died over it")
-            self.leases.deaths.pop((name, key), None)
+            self.leases.acquit((name, key))
+            return
+        if self._control.requeue(key) or project is None:
             return
         if lost.ticket is not None:
             project.window.add(lost.ticket, now)
@@ -473,8 +475,9 @@ class Scheduler:
         self._give_up(task.key, task.generation, f"cannot be given out: {reason}")
 
     def _give_up(self, run: RunKey, generation: str, reason: str) -> None:
-        self._batch.poisoned.append(_failed(run, generation, reason))
-        self.dead_letters.keep(letter_of_task(run, reason, self.now), self._batch.dead_letters)
+        row = self._control.rows.get(run[1]) if run[2] == CONTROL_RUN else None
+        self._batch.poisoned.append(_failed(run, generation, reason, row))
+        self.dead_letters.keep(letter_of_task(run, reason, self.now, row), self._batch.dead_letters)
 
     def _forget(self, project: ProjectRun) -> None:
         """The project is gone, or another one has its name: that one's tasks may have the same ids."""
@@ -488,7 +491,16 @@ class Scheduler:
             project.wake_at = float("-inf")
 
 
-def _failed(run: RunKey, generation: str, reason: str) -> Report:
-    """The report that nobody lived to write."""
-    track = {"fetch": {}, "process": {"ok": False, "time": 0, "follows": 0, "logs": reason, "exception": reason}}
-    return Report(project=run[0], taskid=run[1], url="", run=run[2], generation=generation, ok=False, track=track)
+def _failed(run: RunKey, generation: str, reason: str, row: Control | None) -> Report:
+    """The report that nobody lived to write; ``row`` if it is on control work."""
+    process = {"ok": False, "time": 0, "follows": 0, "result": None, "logs": reason, "exception": reason}
+    return Report(
+        project=run[0],
+        taskid=row.task.taskid if row else run[1],
+        url=row.task.url if row else "",
+        run=run[2],
+        generation=generation,
+        control=row.id if row else "",
+        ok=False,
+        track={"fetch": {}, "process": process},
+    )

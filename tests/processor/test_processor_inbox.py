@@ -7,9 +7,12 @@ from pyspider_lite.processor.inbox import Inbox
 PAGES, CONTROL = QueueName.TO_PROCESSOR, QueueName.CONTROL
 
 
-def page(project: str, number: int, size: int = 1) -> Page:
+def page(project: str, number: int, size: int = 1, suspect: bool = False) -> Page:
     url = f"http://site.test/{number}"
-    return Page(Dispatch(taskid=url, project=project, url=url), FetchResponse(status_code=200, content=b"x" * size))
+    return Page(
+        Dispatch(taskid=url, project=project, url=url, suspect=suspect),
+        FetchResponse(status_code=200, content=b"x" * size),
+    )
 
 
 def rest(box: Inbox) -> list[Page]:
@@ -60,3 +63,22 @@ def test_what_waits_apart_is_bounded_and_can_be_taken(monkeypatch):
     box.put(PAGES, [page("quick", 5)])
     assert {queue: len(pages) for queue, pages in box.take_all().items()} == {CONTROL: 1, PAGES: 1}
     assert box.wait_for_room(PAGES, 0) and not rest(box)
+
+
+def test_suspects_wait_for_all_others_and_keep_more_from_coming():
+    box = Inbox()
+    suspects = [page("quick", n, suspect=True) for n in range(2)]
+    others = [page(project, n) for n, project in enumerate(("quick", "slow"), 2)]
+    box.put(PAGES, [suspects[0], *others])
+    box.put(CONTROL, [suspects[1]])
+    assert box.suspects and not box.wait_for_room(PAGES, 0) and not box.wait_for_room(CONTROL, 0)
+    box.park(frozenset({"slow"}))
+    assert rest(box) == others[:1]
+    assert box.take_parked() == {PAGES: others[1:]} and box.suspects
+    box.put(PAGES, others[:1])
+    assert box.take_all(suspects=False) == {PAGES: others[:1]}
+    box.park(frozenset())
+    assert rest(box) == [suspects[1], suspects[0]]  # control work goes first
+    assert not box.suspects and box.wait_for_room(PAGES, 0)
+    box.put(PAGES, suspects)
+    assert box.take_all() == {PAGES: suspects} and not box.suspects

@@ -41,6 +41,33 @@ def test_other_projects_go_on_beside_a_slow_page(rig, tmp_path):
     rig.until(lambda: not rig.processor._aside)
 
 
+def test_suspects_come_last_alone_and_are_named_before_they_begin(rig, tmp_path):
+    """A script may end us before the next beat: the beat that says which one ran is on its queue by then (demand UA39)."""
+    source = until_told(tmp_path)
+    slow, quick = rig.page(source), rig.page(OK, "quiet", project="q")
+    suspects = [rig.page(source, project=name, suspect=True) for name in ("r", "p")]
+    before = rig.processor._lane.child.pid
+    rig.put(slow, quick)
+    assert rig.report_of(quick).ok
+    rig.until(lambda: rig.processor._aside)
+    rig.put(*suspects)
+    rig.until(lambda: rig.processor._inbox.suspects)
+    assert not any(beat.running in [page.task.key for page in suspects] for beat in rig.said(Beat))
+    tell(tmp_path, slow)
+    for page in suspects:
+        rig.until(lambda page=page: rig.said(Beat)[-1].running == page.task.key)
+        rig.until(lambda page=page: rig.processor._lane.page == page)
+        assert not rig.processor._aside and rig.processor._lane.child.pid != before
+        assert [one.key for one in rig.reports()].count(page.task.key) == 0
+        tell(tmp_path, page)
+        assert rig.report_of(page).ok
+    # and whoever comes after it is not mistaken for it
+    assert rig.run(rig.page(OK, "quiet", project="q")).ok
+    beats = [item for item in rig.status if isinstance(item, Beat)]
+    named = [beat.running for beat in beats]
+    assert None in named[named.index(suspects[1].task.key) :]
+
+
 def test_a_project_of_slow_pages_runs_one_at_a_time_and_leaves_room_for_others(rig, tmp_path):
     pages = [rig.page(until_told(tmp_path)) for _ in range(3)]
     rig.put(*pages)

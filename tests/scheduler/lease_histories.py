@@ -18,7 +18,7 @@ RECONNECT = 4.0
 class World:
     """One history: ``seed`` decides everything in it."""
 
-    def __init__(self, seed: int, tasks: int = 24) -> None:
+    def __init__(self, seed: int, tasks: int = 24, killers: int | None = None) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.now = 0.0
@@ -41,6 +41,12 @@ class World:
             )
             for number in range(tasks)
         }
+        if killers is None:
+            killers = 1 + seed // 8 % 3 if seed % 8 == 7 else 0
+        #: tasks whose callback ends its processor as soon as it begins
+        self.killers = {f"t{number}" for number in range(0, tasks, 7)[:killers]}
+        #: given out last as suspects
+        self.flagged: set[RunKey] = set()
         self.oracle = Oracle(self)
         self.workers = [Worker(self, role) for role in INBOUND for _ in range(2)]
         self.hiring: list[tuple[float, Role]] = []
@@ -74,6 +80,8 @@ class World:
 
     def play(self, seconds: float = 25.0, quiet: float = 90.0) -> None:
         """Faults for so many seconds, then time for everything to end."""
+        # each has to kill four, one after the other
+        quiet += 90.0 * len(self.killers)
         count = self.random.randrange(1, 9)
         times = sorted(self.random.uniform(0, seconds) for _ in range(count))
         while self.now < seconds:
@@ -121,7 +129,7 @@ class World:
     def _any(self) -> Worker:
         return self.random.choice(self.workers)
 
-    def _replace(self, worker: Worker) -> None:
+    def replace(self, worker: Worker) -> None:
         self.workers.remove(worker)
         self.hiring.append((self.now + self.random.uniform(0.5, 3.0), worker.role))
 
@@ -132,7 +140,7 @@ class World:
         self.oracle.killed(worker)
         if worker.just_taken and self.random.random() < 0.5:
             self.queues[INBOUND[worker.role]].insert(0, worker.just_taken)
-        self._replace(worker)
+        self.replace(worker)
 
     def _kill_over_a_task(self) -> None:
         """As a task does that its workers die of."""
@@ -140,14 +148,14 @@ class World:
         if busy:
             worker = self.random.choice(busy)
             self.oracle.killed(worker)
-            self._replace(worker)
+            self.replace(worker)
 
     def _terminate(self) -> None:
         worker = self._any() if self.workers else None
         if worker is not None and not worker.frozen and self.broker and self.now >= worker.cut_until:
             worker.leave()
             self.status.extend(worker.unsent)
-            self._replace(worker)
+            self.replace(worker)
             self.left.append(worker)
 
     def _freeze(self) -> None:

@@ -26,6 +26,9 @@ class Oracle:
         self.ends: Counter[RunKey] = Counter()
         #: workers killed while the last beat that was heard of them, or a later one, named this task
         self.kills: Counter[str] = Counter()
+        #: named once by a processor that another task killed: it had begun, and nobody knew yet whom to suspect
+        self.beside: set[str] = set()
+        self.poisoned: set[str] = set()
         #: for how long nobody has had this run
         self.missing: dict[RunKey, float] = {}
         self.losses: Counter[str] = Counter()
@@ -46,6 +49,10 @@ class Oracle:
 
     def killed(self, worker: Worker) -> None:
         self.kills.update({taskid for _, taskid, _ in worker.named})
+
+    def died_of(self, worker: Worker, run: RunKey) -> None:
+        self.kills[run[1]] += 1
+        self.beside |= {taskid for _, taskid, _ in worker.named}
 
     def put(self, queue: str, batch: str, runs: list[RunKey]) -> None:
         self.put_at[batch] = self.world.now
@@ -76,7 +83,8 @@ class Oracle:
         ):
             self.losses["still there"] += 1
         silent = [worker for worker in self.world.workers if worker.silent] + self.world.left
-        if deaths > self.kills[run[1]] + sum(run in worker.named for worker in silent):
+        known = self.kills[run[1]] + (run[1] in self.beside)
+        if deaths > known + sum(run in worker.named for worker in silent):
             self.fail(
                 f"{deaths} deaths are counted against {run}, but {self.kills[run[1]]} workers were killed over it"
             )

@@ -43,6 +43,8 @@ class Worker:
         self.just_taken: tuple[str, list[RunKey]] | None = None
         #: these never end here
         self.stuck: set[RunKey] = set()
+        #: the last beat named a suspect
+        self.announced = False
 
     @property
     def frozen(self) -> bool:
@@ -73,8 +75,10 @@ class Worker:
             return
         self._take()
         self._work()
+        if self not in self.world.workers:
+            return
         self.holds = {batch: runs for batch, runs in self.holds.items() if runs}
-        if self.role is Role.PROCESSOR:
+        if self.role is Role.PROCESSOR and not self.world.killers:
             self.running = next(iter(self.runs), None)
         if self.world.now >= self.next_beat:
             self.beat()
@@ -132,6 +136,8 @@ class Worker:
         if self.role is Role.FETCHER:
             done = [run for run in self.runs if chance() < 0.4 and run not in self.stuck]
             self._hand_over(PAGES, done)
+        elif self.role is Role.PROCESSOR and self.world.killers:
+            self._run_scripts()
         elif self.role is Role.PROCESSOR:
             done = [run for run in self.runs[:4] if chance() < 0.7 and run not in self.stuck]
             with_items = [run for run in done if chance() < 0.5]
@@ -139,6 +145,29 @@ class Worker:
             self._report([run for run in done if run not in with_items])
         elif self.world.database:
             self._report(self.runs)
+
+    def _run_scripts(self) -> None:
+        """As processors do among scripts that kill them: what one may have died of comes last, alone, and is named before it begins."""
+        flagged, chance = self.world.flagged, self.world.random.random
+        for run in sorted(self.runs, key=flagged.__contains__)[:4]:
+            suspect = run in flagged
+            if suspect or self.announced:
+                self.running, self.announced = run if suspect else None, suspect
+                self.beat()
+                self.world.status.extend(self.unsent)
+                self.unsent.clear()
+            self.running = run
+            if run[1] in self.world.killers:
+                self.world.oracle.died_of(self, run)
+                self.world.replace(self)
+                return
+            if run in self.stuck or chance() > 0.7:
+                return  # it goes on
+            self.running = None
+            if chance() < 0.5:
+                self._hand_over(RESULTS, [run])
+            else:
+                self._report([run])
 
     def _hand_over(self, queue: str, runs: list[RunKey]) -> None:
         if runs:
@@ -271,7 +300,8 @@ class Leader:
             if one.deaths >= POISON_AFTER:
                 project, taskid, run = one.run
                 self._commit([Report(project=project, taskid=taskid, url="u", run=run, ok=False)], {"": -1.0})
-                self.leases.deaths.pop(one.run[:2], None)
+                self.leases.acquit(one.run[:2])
+                self.world.oracle.poisoned.add(taskid)
 
     def _dispatch(self) -> None:
         self.leases.adopting = False
@@ -281,4 +311,6 @@ class Leader:
             runs = due[start : start + 5]
             batch = f"scheduler-{self.world.number()}"
             self.leases.dispatch(batch, FETCH, [(run, run, CAP) for run in runs])
+            for run in runs:
+                (self.world.flagged.add if run[:2] in self.leases.suspects else self.world.flagged.discard)(run)
             self.pending.append((batch, runs))

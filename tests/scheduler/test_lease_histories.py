@@ -7,7 +7,7 @@ from lease_histories import World, replay
 from lease_oracle import BOUND, Violation
 from played_cluster import STEP
 
-from pyspider_lite.scheduler.leases import Leases
+from pyspider_lite.scheduler.leases import POISON_AFTER, Leases
 
 FEW, ALL = 500, 100_000
 
@@ -59,9 +59,18 @@ def test_histories_that_went_wrong_once(seed: int) -> None:
 
 def test_without_faults_nothing_is_lost() -> None:
     for seed in range(20):
-        world = World(seed)
+        world = World(seed, killers=0)
         world.play(seconds=0.0)
         assert world.oracle.losses.total() == 0
+
+
+def test_among_tasks_that_kill_their_processors_all_others_end_well() -> None:
+    """Nobody but them is given up, and each after one processor that died before anybody was suspected, and three that named it."""
+    for seed in range(100):
+        world = World(seed, killers=3)
+        world.play(seconds=0.0)
+        assert world.oracle.poisoned == world.killers
+        assert all(POISON_AFTER <= world.oracle.kills[taskid] <= POISON_AFTER + 1 for taskid in world.killers)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,8 @@ def test_without_faults_nothing_is_lost() -> None:
         ("_later_one_claimed", "to nobody", 1_000),
         ("seen_empty", "not over|to nobody", 0),
         ("_check_caps", "not over", 0),
+        # somebody kills one processor after the other, and nobody knows who
+        ("_suspect", "not over", 0),
     ],
 )
 def test_the_oracle_notices(monkeypatch: pytest.MonkeyPatch, method: str, what: str, first: int) -> None:

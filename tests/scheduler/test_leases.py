@@ -299,6 +299,32 @@ def test_only_the_death_over_a_running_task_counts_against_it(at: Clocked) -> No
     assert at.leases.deaths == {}
 
 
+def test_all_that_a_processor_died_with_is_suspected_until_it_is_over(at: Clocked) -> None:
+    """It may have died of any of them before it could say so; none is blamed for that."""
+    at.give("a", run("killer"), run("lamb"), run("early"))
+    at.give("b", run("of a fetcher"))
+    at.leases.claim(claim("b", run("of a fetcher"), worker="f"))
+    at.leases.beat(beat("f", holds={"b": [run("of a fetcher")]}))
+    at.leases.claim(claim("c", run("killer"), run("lamb"), worker="p", queue=PAGES))
+    at.leases.beat(beat("p", Role.PROCESSOR, holds={"c": [run("killer"), run("lamb")]}))
+    at.leases.claim(claim("d", run("early"), worker="never heard", queue=PAGES))
+    assert {one.deaths for one in at.wait(7)} == {0}
+    assert set(at.leases.suspects) == {("p", name) for name in ("killer", "lamb", "early")} and not at.leases.deaths
+    at.leases.end("p", "killer")
+    at.leases.forget("p")
+    assert not at.leases.suspects
+
+
+def test_a_processor_may_die_before_it_claims(at: Clocked) -> None:
+    at.give("b", run())
+    at.leases.claim(claim("b", run()))
+    at.leases.hand_over(Handover(worker="w", queue=PAGES, batch="c", runs=[run()]))
+    at.wait(1, beat())
+    at.leases.seen_empty(PAGES, at.leases.clock)
+    assert lost_keys(at.wait(UNCLAIMED_AFTER + 1, beat())) == [run()]
+    assert set(at.leases.suspects) == {("p", "t")}
+
+
 def test_who_was_silent_and_comes_back_did_not_die(at: Clocked) -> None:
     """Frozen, or cut off from the broker: three times, and the task is none the worse for it."""
     for _ in range(3):
