@@ -58,6 +58,8 @@ class Part(NamedTuple):
     worker: str = ""
     #: more for /readyz
     describe: Callable[[], Mapping[str, Any]] = dict
+    #: give out no more work: all is about to stop; None for who gives out none
+    hold: Callable[[], None] | None = None
 
     def subject(self, role: Role, stopping: Callable[[], bool]) -> Subject:
         """Whose health it is; ``stopping()``: a signal came."""
@@ -134,7 +136,13 @@ class Assembly:
             coordination=election.parse(self._options.coordination) if self._options.coordination else None,
         )
         remote = Remote(daemon, functools.partial(connect_taskdb, self._options))
-        return Part(daemon, rpc_functions=remote.functions(), worker=info.worker, describe=daemon.describe)
+        return Part(
+            daemon,
+            rpc_functions=remote.functions(),
+            worker=info.worker,
+            describe=daemon.describe,
+            hold=daemon.hold,
+        )
 
     def _fetcher(self) -> Part:
         from pyspider_lite.fetcher.fetch import Fetch

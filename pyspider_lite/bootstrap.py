@@ -36,9 +36,11 @@ _GC_THRESHOLD = 50_000
 # --- running ------------------------------------------------------------------------------------------------------------
 
 
-def run_role(role: Role, options: Settings, *, index: int = 0, on_ready: Callable[[], None] | None = None) -> int:
+def run_role(
+    role: Role, options: Settings, *, index: int = 0, on_ready: Callable[[Callable[[], None] | None], None] | None = None
+) -> int:
     """Build and run one daemon until a signal ends it: the exit code. ``index`` counts daemons of one role on this machine:
-    their ports follow each other."""
+    their ports follow each other. ``on_ready`` gets what is to be called when all is about to stop, if there is such a thing."""
     if options.add_sys_path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # behaviour C5
     make_data_path(options)
@@ -59,7 +61,7 @@ def run_role(role: Role, options: Settings, *, index: int = 0, on_ready: Callabl
             logger.info("health, readiness and metrics: %s", health.url)
         logger.info("%s starting, pid %d", role, os.getpid())
         if on_ready is not None:
-            on_ready()
+            on_ready(part.hold)
         _spare_collections()
         run_part(part)
         logger.info("%s exiting", role)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: who stops first: each finishes what those before it made, and the scheduler writes it all down
 STOP_ORDER = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER, Role.SCHEDULER)
-#: a child is given this much longer than its own drain time before it is killed, seconds
-GRACE = 3.0
+#: of its part of the drain time a child has this for what comes after its work, seconds; at most half of it
+MARGIN = 2.0
 #: seconds before a child that died is started again: the first time at once, then doubled up to the longest
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 #: the longest after a SIGKILL from outside (ours come when all stops)
@@ -88,6 +88,13 @@ class _Child:
     def send(self, number: int) -> None:
         if self.process is not None:
             self.process.send_signal(number)
+
+    def say_hold(self) -> None:
+        """All is about to stop; see `child_start`."""
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.write(b"\n")
+                self.process.stdin.flush()
 
     def gone(self) -> None:
         """The process was waited for."""
@@ -172,10 +179,9 @@ class ProcessManager:
 
     def _child_settings(self) -> Settings:
         """The stages of stopping share the drain time, so each child has its part of it."""
+        part = self._settings.drain_timeout / len(STOP_ORDER)
         return msgspec.structs.replace(
-            self._settings,
-            message_queue=self._settings.queue_url,
-            drain_timeout=self._settings.drain_timeout / len(STOP_ORDER),
+            self._settings, message_queue=self._settings.queue_url, drain_timeout=part - min(MARGIN, part / 2)
         )
 
     def _watch(self, child: _Child, process: subprocess.Popen[bytes], reader: int) -> None:
@@ -207,14 +213,19 @@ class ProcessManager:
         return None
 
     def _drain(self, number: int | None) -> int:
-        """Stop all children, stage by stage; a second signal stops them hard."""
+        """Stop all children, stage by stage, within the drain time: what one stage leaves of its part is the next one's. A second signal
+        stops them hard."""
+        began = time.monotonic()
         for child in self._children:
             child.due = None
-        for role in STOP_ORDER:
+            if child.role == Role.SCHEDULER:
+                # what it gave out now would have to be given back by those who end first, or find nobody
+                child.say_hold()
+        for number_of, role in enumerate(STOP_ORDER, 1):
             stage = [child for child in self._children if child.role == role]
             for child in stage:
                 child.send(signal.SIGTERM)
-            second = self._wait_for(stage, time.monotonic() + self._child_settings().drain_timeout + GRACE)
+            second = self._wait_for(stage, began + self._settings.drain_timeout * number_of / len(STOP_ORDER))
             if second is not None:
                 self._kill(self._children)
                 return exit_codes.of_signal(second)
@@ -240,8 +251,8 @@ class ProcessManager:
                 child.gone()
 
 
-def child_start() -> ChildStart:
-    """In the child: what to run. From here on it dies with its parent, and nothing else reads the pipe."""
+def child_start() -> tuple[ChildStart, "Parent"]:
+    """In the child: what to run, and for whom. From here on it dies with its parent, and nothing else reads the pipe."""
     pipe = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -257,22 +268,33 @@ def child_start() -> ChildStart:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"child is started by `pyspider_lite all` only: {error}") from error
     _die_with_parent(start.parent)
-    threading.Thread(target=_await_end_of, args=(pipe,), name="parent-watch", daemon=True).start()
-    return start
+    parent = Parent(pipe, start.ready)
+    parent.start()
+    return start, parent
 
 
-def say_ready(start: ChildStart) -> None:
-    """In the child: from here on its death is no failure to start."""
-    with contextlib.suppress(OSError):
-        os.write(start.ready, b"\n")
-        os.close(start.ready)
+class Parent(threading.Thread):
+    """In the child: the process that started it. It holds the other end of the pipe, so the end of it is its end; a byte says that
+    all is about to stop."""
 
+    def __init__(self, pipe: int, ready: int) -> None:
+        super().__init__(name="parent-watch", daemon=True)
+        self._pipe = pipe
+        self._ready = ready
+        self._hold: Callable[[], None] | None = None
 
-def _await_end_of(pipe: int) -> None:
-    """The parent holds the other end, so its end is the end of the pipe."""
-    while os.read(pipe, 1):
-        pass
-    os._exit(exit_codes.REFUSED)
+    def say_ready(self, hold: Callable[[], None] | None = None) -> None:
+        """From here on the child's death is no failure to start; ``hold`` is called when all is about to stop."""
+        self._hold = hold
+        with contextlib.suppress(OSError):
+            os.write(self._ready, b"\n")
+            os.close(self._ready)
+
+    def run(self) -> None:
+        while os.read(self._pipe, 1):
+            if self._hold is not None:
+                self._hold()
+        os._exit(exit_codes.REFUSED)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -22,7 +22,7 @@ CHILD = """
 import os, signal, sys, threading
 from pyspider_lite import process_manager
 
-start = process_manager.child_start()
+start, parent = process_manager.child_start()
 folder = start.settings.data_path
 name = f"{start.role}{start.index}"
 
@@ -38,7 +38,7 @@ if mode.isdigit():
 end = threading.Event()
 signal.signal(signal.SIGTERM, (lambda *_: note("deaf")) if mode == "deaf" else (lambda *_: end.set()))
 assert os.path.exists(start.settings.message_queue.removeprefix("builtin://"))
-process_manager.say_ready(start)
+parent.say_ready(lambda: note("hold"))
 note("ready")
 while not end.wait(0.05):
     pass
@@ -189,6 +189,20 @@ def test_who_does_not_end_in_time_is_killed(suite):
     assert code == 143
     assert "fetcher[0] did not end in time: killed" in log
     assert {name for name, _ in one.events("end")} == ROLES - {"fetcher0"}
+
+
+def test_the_stages_share_the_drain_time(suite):
+    """None of them ends by itself, and yet it is over in time; the scheduler was told first to give out nothing more."""
+    drain = 4.0
+    one = suite(drain=drain, **dict.fromkeys(ROLES, "deaf"))
+    until(one.is_up)
+    began = time.monotonic()
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end()[0] == 143
+    assert drain - 0.5 < time.monotonic() - began < drain + 2.0
+    assert [name for name, _ in one.events("hold")] == ["scheduler0"]
+    stopped = [name.rstrip("01") for name, _ in one.events("deaf")]
+    assert stopped == ["fetcher", "fetcher", "processor", "result_worker", "scheduler"]
 
 
 def test_a_second_signal_ends_everything_at_once(suite):

@@ -30,11 +30,9 @@ def all_command(ctx: click.Context) -> int:
 @click.argument("role")
 def child_command(role: str) -> int:
     """One daemon of `all`: which one its parent says on standard input; ``role`` is for the list of processes."""
-    start = process_manager.child_start()
+    start, parent = process_manager.child_start()
     bootstrap.set_up_logging(start.settings)
-    return bootstrap.run_role(
-        start.role, start.settings, index=start.index, on_ready=lambda: process_manager.say_ready(start)
-    )
+    return bootstrap.run_role(start.role, start.settings, index=start.index, on_ready=parent.say_ready)
 
 
 def _role_command(role: Role, text: str) -> click.Command:

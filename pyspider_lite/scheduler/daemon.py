@@ -167,7 +167,7 @@ class SchedulerDaemon:
         self._coordination = coordination
         self._roster: Roster | None = None
         self._load = 0
-        self._stopping = False
+        self._stopping = self._holding = False
         #: the database's time at the zero of this machine's monotonic clock
         self._offset = time.time() - time.monotonic()
         self._clock_due = float("-inf")
@@ -182,6 +182,12 @@ class SchedulerDaemon:
     def stop(self) -> None:
         """End after the step that runs now, within a second. Safe in a signal handler: takes no lock."""
         self._stopping = True
+
+    def hold(self) -> None:
+        """Give out nothing more, and go on writing down what comes back: those who would take it are about to stop. From any thread."""
+        self._holding = True
+        if (inbox := self.inbox) is not None:
+            inbox.command(lambda scheduler: scheduler.hold())
 
     def readings(self) -> list[Reading]:
         """For /metrics."""
@@ -266,6 +272,8 @@ class SchedulerDaemon:
                 adopt_for=ADOPT_FOR if epoch > 1 else 0.0,
             )
             self._waiter.back()
+            if self._holding:
+                scheduler.hold()
             consumers = self._consumers(scheduler, inbox, leadership)
             for thread in (*consumers, watch):
                 thread.start()
@@ -283,7 +291,8 @@ class SchedulerDaemon:
                 for consumer in consumers:
                     consumer.stop(seconds)
             for out in (tasks_out.publisher, pages_out.publisher):
-                out.stop(1.0 if out.waiting_since is None else 0.0)
+                # what its queue has no room for now is nobody's, and given out by whoever leads next
+                out.stop(0.0)
             if scheduler is not None:
                 scheduler.end()
 

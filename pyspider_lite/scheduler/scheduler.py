@@ -191,6 +191,10 @@ class Scheduler:
         # our own outage is nobody's death
         self.leases.fresh_term()
 
+    def hold(self) -> None:
+        """Give out nothing more in this term."""
+        self._dispatch_from = math.inf
+
     def end(self) -> None:
         """It leads no longer, so it waits for nothing."""
         self._waiter.stop()

@@ -77,6 +77,26 @@ def test_released_work_is_given_out_at_once(crawl: Crawl) -> None:
     crawl.step(done(t), done(u))
 
 
+def test_before_all_stops_nothing_more_is_given_out(crawl: Crawl) -> None:
+    """What is given back stays in the table, what comes back is written down."""
+    crawl.project()
+    crawl.ready("p")
+    crawl.submit(new("t"), new("u"))
+    (batch,) = crawl.batches()
+    t, u = batch.tasks
+    crawl.step(claim(batch), beat(holds={batch.batch: runs(batch.tasks)}))
+    crawl.scheduler.hold()
+    crawl.start()
+    crawl.submit(new("v"))
+    crawl.step(Release(worker="w1", runs=[t.key]), done(u), after=3)
+    crawl.step(after=3)
+    assert (crawl.tasks(), crawl.controls()) == ([], [])
+    assert crawl.task("u").status == TaskStatus.SUCCESS
+    crawl.lead()
+    crawl.ready("p")
+    assert sorted(task.taskid for task in crawl.tasks()) == ["t", "v"]
+
+
 def test_a_batch_that_vanished_from_its_queue(crawl: Crawl) -> None:
     crawl.project()
     crawl.ready("p")
