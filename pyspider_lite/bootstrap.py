@@ -37,7 +37,11 @@ _GC_THRESHOLD = 50_000
 
 
 def run_role(
-    role: Role, options: Settings, *, index: int = 0, on_ready: Callable[[Callable[[], None] | None], None] | None = None
+    role: Role,
+    options: Settings,
+    *,
+    index: int = 0,
+    on_ready: Callable[[Callable[[], None] | None], None] | None = None,
 ) -> int:
     """Build and run one daemon until a signal ends it: the exit code. ``index`` counts daemons of one role on this machine:
     their ports follow each other. ``on_ready`` gets what is to be called when all is about to stop, if there is such a thing."""

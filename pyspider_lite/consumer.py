@@ -171,13 +171,17 @@ def _ack(received: list[Received], queue: MessageQueue) -> bool:
 class Publisher(threading.Thread):
     """Puts bodies onto one queue, in order, on its own thread, trying for ever.
 
-    `put` hands a body over; at most ``capacity`` of them wait, so a slow queue slows its callers and nobody's memory grows.
+    `put` hands a body over; at most ``capacity`` of them wait, so a slow queue slows its callers and nobody's memory grows. Nothing
+    is put while ``may()`` is false.
     """
 
-    def __init__(self, connect: Connect, *, capacity: int = 4, name: str = "publisher") -> None:
+    def __init__(
+        self, connect: Connect, *, capacity: int = 4, name: str = "publisher", may: Callable[[], bool] | None = None
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self._connection = Connection(connect, name)
         self._capacity = capacity
+        self._may = may
         self._changed = threading.Condition()
         self._waiting: deque[tuple[bytes, Callable[[], None] | None, Callable[[Exception], None] | None]] = deque()
         self._in_hand = 0
@@ -244,7 +248,7 @@ class Publisher(threading.Thread):
     ) -> bool:
         """False when the body was not put in time (the publisher is stopping)."""
         try:
-            if not self._connection.put(body):
+            if not self._connection.put(body, self._may):
                 return False
         except MessageTooLarge as error:
             logger.error("%s: a message was dropped: %s", self.name, error)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from pyspider_lite.consumer import Consumer, Publisher
 from pyspider_lite.counters import Counters
+from pyspider_lite.fetcher.epochs import Epochs
 from pyspider_lite.fetcher.fetch import fetcher_of
 from pyspider_lite.fetcher.gauge import LOOK_EACH, Gauge
 from pyspider_lite.fetcher.page_sender import PageSender
@@ -77,6 +78,7 @@ class Fetcher:
         self._waiting: deque[Dispatch] = deque()
         self._running: dict[RunKey, asyncio.Task[None]] = {}
         self._processors = 1
+        self._epochs = Epochs()
         #: tasks delivered by the consumer's thread, and those of them that the loop has seen: each has one writer
         self._delivered = 0
         self._accepted = 0
@@ -337,6 +339,9 @@ class Fetcher:
     # --- on the consumer's thread ---
 
     def _deliver(self, batch: TaskBatch) -> None:
+        if self._epochs.outdated(batch.epoch, time.monotonic()):
+            logger.warning("a batch of a scheduler that leads no longer was dropped: %d tasks", len(batch.tasks))
+            return
         self._heartbeat.take(QueueName.TO_FETCHER, batch.batch, [task.key for task in batch.tasks])
         self._delivered += len(batch.tasks)
         if len(batch.tasks):

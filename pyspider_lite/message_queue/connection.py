@@ -20,6 +20,8 @@ Connect = Callable[[], MessageQueue]
 
 #: seconds that one get or put may wait: a thread that is to stop hears of it that often
 PATIENCE = 1.0
+#: seconds between two questions whether a put may go
+_MAY_AGAIN = 0.05
 #: a queue that is full for this long is worth a line in the log
 _FULL_IS_NEWS = 10.0
 
@@ -74,10 +76,14 @@ class Connection:
         self._is_there()
         return value
 
-    def put(self, body: bytes) -> bool:
-        """Append ``body``, trying for ever; False only when `end` set a deadline and it passed. Raises MessageTooLarge."""
+    def put(self, body: bytes, may: Callable[[], bool] | None = None) -> bool:
+        """Append ``body``, trying for ever; False only when `end` set a deadline and it passed. Raises MessageTooLarge. ``may()`` is
+        asked right before each try, which waits until it is true."""
         full_since: float | None = None
         while not self.expired():
+            if may is not None and not may():
+                time.sleep(_MAY_AGAIN)
+                continue
             try:
                 if self.call(partial(_put, body, self._patience())):
                     return True

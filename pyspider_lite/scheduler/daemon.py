@@ -52,11 +52,14 @@ _CLOCK_SLACK = 1.0
 
 
 class _Out:
-    """A publisher as the dispatcher sees it."""
+    """A publisher as the dispatcher sees it. Before each put it looks whether we lead still: what was ready when we were frozen, or cut
+    off, is another's to give out by now."""
 
-    def __init__(self, connect: Connect, queue: QueueName, inbox: Inbox) -> None:
+    def __init__(self, connect: Connect, queue: QueueName, inbox: Inbox, leadership: Leadership) -> None:
         self._inbox = inbox
-        self.publisher = Publisher(lambda: connect(queue, False), capacity=_OUT_CAPACITY, name=queue)
+        self.publisher = Publisher(
+            lambda: connect(queue, False), capacity=_OUT_CAPACITY, name=queue, may=lambda: not leadership.overdue
+        )
         self.publisher.start()
 
     def room(self) -> int:
@@ -253,8 +256,8 @@ class SchedulerDaemon:
         assert self._roster is not None
         inbox = self.inbox = Inbox()
         self._roster.changed()
-        tasks_out = _Out(self._connect, QueueName.TO_FETCHER, inbox)
-        pages_out = _Out(self._connect, QueueName.CONTROL, inbox)
+        tasks_out = _Out(self._connect, QueueName.TO_FETCHER, inbox, leadership)
+        pages_out = _Out(self._connect, QueueName.CONTROL, inbox, leadership)
         watch = _DepthWatch(self._connect, inbox)
         consumers: tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]] | tuple[()] = ()
         scheduler: Scheduler | None = None

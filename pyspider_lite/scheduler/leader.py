@@ -45,7 +45,8 @@ class Leadership(threading.Thread):
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._election = Election(address, holder, self._wake.set) if address is not None else None
-        self._until = 0.0
+        #: on the monotonic clock, which stands still while a machine is suspended, and on the one that does not
+        self._until = self._until_wall = 0.0
         self._waiter = Waiter()
         self.epoch: int | None = None
         #: who leads in our place, as the database said last
@@ -58,7 +59,7 @@ class Leadership(threading.Thread):
     @property
     def overdue(self) -> bool:
         """It leads, but could not renew in time: another may lead, or will."""
-        return self.epoch is not None and time.monotonic() >= self._until
+        return self.epoch is not None and (time.monotonic() >= self._until or time.time() >= self._until_wall)
 
     def stop(self) -> None:
         """Give the lead back, so that a stand-by takes over at once."""
@@ -91,8 +92,9 @@ class Leadership(threading.Thread):
         """One try to lead, or to renew; False if the lead is another's."""
         if self._election is not None and self._election.lost:
             return False
+        wall = time.time()
         if self.epoch is None:
-            self._until = began + TERM
+            self._until, self._until_wall = began + TERM, wall + TERM
             if self._election is None:
                 self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc())
             elif self._election.won():
@@ -103,7 +105,7 @@ class Leadership(threading.Thread):
             return True
         if not self._taskdb.renew(self.epoch, TERM):
             return False
-        self._until = began + TERM
+        self._until, self._until_wall = began + TERM, wall + TERM
         return True
 
     def _resign(self) -> None:

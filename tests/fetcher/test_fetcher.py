@@ -49,12 +49,12 @@ class World:
     def connect(self, name):
         return lambda: MemoryQueue(self.space, name, maxsize=self.out_size if name == QueueName.TO_PROCESSOR else 1000)
 
-    def send(self, urls, batch="b1", processors=1000, **fetch):
+    def send(self, urls, batch="b1", processors=1000, epoch=1, **fetch):
         tasks = [
             Dispatch(taskid=f"{batch}-{number}", project="p", url=url, run=1, fetch=fetch)
             for number, url in enumerate(urls)
         ]
-        self.inbound.put(codec.encode(TaskBatch(batch=batch, epoch=1, tasks=tasks, processors=processors)), 5)
+        self.inbound.put(codec.encode(TaskBatch(batch=batch, epoch=epoch, tasks=tasks, processors=processors)), 5)
         return [task.key for task in tasks]
 
     def collect(self):
@@ -124,6 +124,19 @@ def test_200_tasks_in_200_pages_out(serve):
     assert max(len(batch.pages) for batch in world.batches) <= 20
     last = world.said[-1]
     assert isinstance(last, Beat) and last.leaving and last.holds == {} and last.progress == 200
+
+
+def test_what_an_older_leader_gave_out_is_dropped(serve):
+    """One that was frozen with a batch in its hands, and woken when another had given those tasks out."""
+    server, world = serve(), World()
+    with running(world):
+        keys = world.send([f"{server.url}/new"], batch="b1", epoch=2)
+        world.send([f"{server.url}/old"], batch="b2", epoch=1)
+        keys += world.send([f"{server.url}/newer"], batch="b3", epoch=3)
+        world.send([f"{server.url}/old"], batch="b4", epoch=2)
+        wait_until(lambda: world.collect() or (len(world.pages) == 2 and not world.inbound.qsize()))
+    world.collect()
+    assert sorted(world.runs(Claim)) == sorted(page.task.key for page in world.pages) == sorted(keys)
 
 
 @pytest.mark.behaviour("F4")

@@ -322,7 +322,16 @@ def test_a_database_that_is_away_takes_no_lead(suite: Suite) -> None:
     time.sleep(0.5)
     assert status.qsize() > 0
     assert scheduler.describe() == {"leading": True}
+    # and what was ready to go out waits
+    outlets: list[Any] = []
+    assert scheduler.inbox is not None
+    scheduler.inbox.command(lambda target: outlets.append(target._dispatcher._tasks_out))
+    wait_for(lambda: outlets)
+    outlets[0].put("late", codec.encode(TaskBatch(batch="late", epoch=1, tasks=[])))
+    time.sleep(0.5)
+    assert outlets[0].publisher.pending == 1
     suite.away.clear()
+    wait_for(lambda: outlets[0].publisher.pending == 0)
     wait_for(suite.finished)
     # its next renewal may come later than all that
     wait_for(suite.leads)
