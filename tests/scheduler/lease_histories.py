@@ -18,7 +18,7 @@ RECONNECT = 4.0
 class World:
     """One history: ``seed`` decides everything in it."""
 
-    def __init__(self, seed: int, tasks: int = 24, killers: int | None = None) -> None:
+    def __init__(self, seed: int, tasks: int = 24, killers: int | None = None, doubles: bool | None = None) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.now = 0.0
@@ -45,6 +45,8 @@ class World:
             killers = 1 + seed // 8 % 3 if seed % 8 == 7 else 0
         #: tasks whose callback ends its processor as soon as it begins
         self.killers = {f"t{number}" for number in range(0, tasks, 7)[:killers]}
+        #: what workers say comes twice now and then
+        self.doubles = seed % 8 == 3 if doubles is None else doubles
         #: given out last as suspects
         self.flagged: set[RunKey] = set()
         self.oracle = Oracle(self)

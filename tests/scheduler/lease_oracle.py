@@ -65,7 +65,7 @@ class Oracle:
 
     def heard(self, beat: Beat) -> None:
         for worker in self.world.workers + self.world.left:
-            if worker.name == beat.worker:
+            if worker.name == beat.worker and any(one is beat for one in worker.beats):
                 while worker.beats[0] is not beat:
                     worker.beats.popleft()
                 if not worker.frozen and self.world.now >= worker.cut_until:

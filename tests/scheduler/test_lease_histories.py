@@ -59,7 +59,7 @@ def test_histories_that_went_wrong_once(seed: int) -> None:
 
 def test_without_faults_nothing_is_lost() -> None:
     for seed in range(20):
-        world = World(seed, killers=0)
+        world = World(seed, killers=0, doubles=False)
         world.play(seconds=0.0)
         assert world.oracle.losses.total() == 0
 
@@ -67,10 +67,20 @@ def test_without_faults_nothing_is_lost() -> None:
 def test_among_tasks_that_kill_their_processors_all_others_end_well() -> None:
     """Nobody but them is given up, and each after one processor that died before anybody was suspected, and three that named it."""
     for seed in range(100):
-        world = World(seed, killers=3)
+        world = World(seed, killers=3, doubles=False)
         world.play(seconds=0.0)
         assert world.oracle.poisoned == world.killers
         assert all(POISON_AFTER <= world.oracle.kills[taskid] <= POISON_AFTER + 1 for taskid in world.killers)
+
+
+def test_what_workers_say_may_come_twice() -> None:
+    """Seldom is something given out again for that; no run is applied twice, none forgotten, nobody taken for dead or blamed."""
+    losses: Counter[str] = Counter()
+    for seed in range(100):
+        world = World(seed, killers=0, doubles=True)
+        world.play(seconds=0.0)
+        losses += world.oracle.losses
+    assert losses.keys() <= {"no longer with its worker"} and losses.total() < 100
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,25 @@
 """`Scheduler.step`: what dead, late and leaving workers had in hand, and what a new leader takes over."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from played_crawl import Crawl, Outlet, beat, claim, done, empty, fails, links, new, runs
+from msgspec.structs import replace
+from played_crawl import Crawl, Outlet, beat, claim, done, empty, fails, links, new, raw, runs
 
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import Claim, Handover, QueueName, Release, Role, StatusBatch, TaskBatch, TaskStatus
+from pyspider_lite.models import (
+    Claim,
+    Handover,
+    Message,
+    NewTaskBatch,
+    QueueName,
+    Release,
+    Role,
+    StatusBatch,
+    TaskBatch,
+    TaskStatus,
+)
 from pyspider_lite.scheduler.inbox import Heard
 
 
@@ -75,6 +88,37 @@ def test_released_work_is_given_out_at_once(crawl: Crawl) -> None:
     assert [task.key for task in crawl.tasks()] == [u.key]
     assert len(crawl.scheduler.leases) == 2
     crawl.step(done(t), done(u))
+
+
+def hears(crawl: Crawl, times: int) -> list[Any]:
+    """A crawl of which the scheduler hears everything so often; what came of it."""
+    crawl.project()
+    crawl.project("q")
+    crawl.ready("p", "q")
+    crawl.pages["on_start"] = links("index")
+    crawl.pages["http://x/index"] = lambda task: replace(
+        links("a", "b", "c")(task), messages=[Message("q", "hello", "m")]
+    )
+    crawl.start()
+    crawl.step(new=[(NewTaskBatch(tasks=[raw(new("fed"))]), crawl.ack)] * times)
+    for _ in range(40):
+        given = [*crawl.controls(), *crawl.tasks()]
+        crawl.step(*[crawl.answer(task) for task in given] * times)
+    crawl.check()
+    keys = [(task.project, task.taskid, task.run) for task in crawl.given]
+    return [crawl.events("success"), crawl.callbacks(), crawl.callbacks("q"), keys]
+
+
+def test_every_message_may_come_twice(tmp_path: Path) -> None:
+    """A put that was answered too late is repeated: whatever the scheduler hears counts once."""
+    came = []
+    for times in (1, 2):
+        (tmp_path / str(times)).mkdir()
+        crawl = Crawl(tmp_path / str(times))
+        came.append(hears(crawl, times))
+        crawl.close()
+    assert came[0] == came[1]
+    assert came[0][:2] == [7, ["_on_get_info", "on_start", "on_finished"]]
 
 
 def test_before_all_stops_nothing_more_is_given_out(crawl: Crawl) -> None:
