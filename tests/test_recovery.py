@@ -1,16 +1,18 @@
 """What `bench.recovery` makes of its notes: which work was broken off, when it began again, and the table."""
 
+import os
+import time
 from pathlib import Path
 
 from pyspider_lite.bench.recovery import table
-from pyspider_lite.bench.recovery_work import Log
+from pyspider_lite.bench.recovery_work import SLOW, Log
 
 
 def test_the_notes(tmp_path: Path) -> None:
     path = tmp_path / "events"
     path.write_text(
-        "began fetch a 10.0\nbegan fetch b 10.5\nbegan fetch c 11.5\nended fetch a 12.0\nended fetch c 13.5\n"
-        "began fetch b 18.0\nended fetch b 20.0\nbegan tick t 5.0\nbegan tick u 19.0\n"
+        "began fetch a 10.0 1\nbegan fetch b 10.5 2\nbegan fetch c 11.5 3\nended fetch a 12.0 1\nended fetch c 13.5 3\n"
+        "began fetch b 18.0 4\nended fetch b 20.0 4\nbegan tick t 5.0 0\nbegan tick u 19.0 0\n"
     )
     log = Log(path)
     # killed at 11: a ended all the same, b did not, c came later
@@ -19,9 +21,12 @@ def test_the_notes(tmp_path: Path) -> None:
     assert log.began_after("fetch", "b", 18.0) == 0.0
     assert (log.latest("tick"), log.first("tick", 6.0)) == (19.0, 19.0)
     log.note("began", "process", "p")
-    assert log.open("process") == ["p"]
+    now = time.monotonic()
+    assert log.in_hand("process", now) == [os.getpid()]
+    # it may be over by the time that somebody is killed for it
+    assert log.in_hand("process", now + SLOW["process"] / 2) == []
     log.note("ended", "process", "p")
-    assert log.open("process") == []
+    assert log.in_hand("process", now) == []
     log.close()
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import click
 
+from pyspider_lite.bench import processes
 from pyspider_lite.bench.recovery_suite import STACKS, Daemons
 from pyspider_lite.bench.recovery_work import SLOW, Log, Site
 from pyspider_lite.models import Role
@@ -114,6 +115,7 @@ class _Bench:
         self._daemons = daemons
         self._log = log
         self._random = random.Random(1)
+        self._found: list[int] = []
 
     def wait(self, condition: Callable[[], object], seconds: float, what: str) -> None:
         """Until it holds."""
@@ -126,7 +128,7 @@ class _Bench:
     # --- workers --------------------------------------------------------------------------------------------------------
 
     def workers(self, times: int) -> Figures:
-        """Rounds until each role was killed so often with work in hand; a round in which it had none does not count."""
+        """Rounds until each role was killed so often with work in hand. Raises RuntimeError if one never had any that was broken off."""
         names = {kind: f"{role} killed: its tasks run elsewhere" for kind, role in _WORKERS.items()}
         figures: Figures = {name: [] for name in names.values()}
         for _ in range(4 * times):
@@ -134,14 +136,16 @@ class _Bench:
                 figures[names[kind]].append(seconds)
             if all(len(seconds) >= times for seconds in figures.values()):
                 break
+        if short := [name for name, seconds in figures.items() if len(seconds) < times]:
+            raise RuntimeError(f"too few kills broke work off: {', '.join(short)}; see {self._daemons.folder}/events")
         return {name: seconds[:times] for name, seconds in figures.items()}
 
     def _kill_workers(self) -> dict[str, float]:
         """One of each role, while it has begun something; seconds until that has begun again."""
         killed: dict[str, float] = {}
         for kind, role in _WORKERS.items():
-            self.wait(partial(self._log.open, kind), _LIMIT, f"nothing of {kind} was in hand")
-            os.kill(self._random.choice(self._daemons.pids_of(role)), signal.SIGKILL)
+            self.wait(partial(self._victims, kind, role), _LIMIT, f"nothing of {kind} was in hand")
+            os.kill(self._random.choice(self._found), signal.SIGKILL)
             killed[kind] = time.monotonic()
         self._daemons.restart_missing()
         # what was in hand of others has ended by now
@@ -156,6 +160,14 @@ class _Bench:
         _say(f"workers: {seconds}")
         time.sleep(_SETTLE)
         return seconds
+
+    def _victims(self, kind: str, role: Role) -> list[int]:
+        """Workers of the role that are amid a piece of work: it is noted by themselves, or by the process that runs their callbacks."""
+        # that takes its time on a busy machine, so it comes first
+        trees = {pid: processes.tree(pid) for pid in self._daemons.pids_of(role)}
+        busy = self._log.in_hand(kind, time.monotonic())
+        self._found = [pid for pid, tree in trees.items() if not set(busy).isdisjoint(tree)]
+        return self._found
 
     # --- schedulers -----------------------------------------------------------------------------------------------------
 

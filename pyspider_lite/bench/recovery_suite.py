@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspider_lite import assembly, bootstrap, settings
 from pyspider_lite.bench import processes
-from pyspider_lite.bench.recovery_work import COUNTS, NOTES, RATES, SCRIPT, SLOW, Site
+from pyspider_lite.bench.recovery_work import COUNTS, FETCHER_NOTES, NOTES, RATES, SCRIPT, SLOW, Site
 from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan, Suite
 from pyspider_lite.database.base import TaskDB
@@ -77,7 +77,7 @@ class Daemons(Suite):
         path = super()._write_config()
         config: dict[str, Any] = json.loads(path.read_text())
         config["result_worker"] = {"result-cls": "recovery_notes.SlowResultWorker"}
-        config["fetcher"]["poolsize"] = 20
+        config["fetcher"] |= {"poolsize": 20, "fetcher-cls": "recovery_fetcher.NotingFetcher"}
         if self._plan is ALL:
             config["all"] = {
                 "fetcher-num": _NUMBERS[Role.FETCHER],
@@ -91,6 +91,7 @@ class Daemons(Suite):
         path.write_text(json.dumps(config))
         notes = NOTES.format(path=str(self.folder / "events"), seconds=SLOW["result"])
         (self.folder / "recovery_notes.py").write_text(notes)
+        (self.folder / "recovery_fetcher.py").write_text(FETCHER_NOTES)
         return path
 
     def _popen(self, *words: str) -> "subprocess.Popen[bytes]":

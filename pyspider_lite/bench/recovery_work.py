@@ -42,7 +42,7 @@ from pyspider_lite.result_worker import ResultWorker
 
 def note(what, kind, key):
     file = os.open({path!r}, os.O_WRONLY | os.O_APPEND)
-    os.write(file, f"{{what}} {{kind}} {{key}} {{time.monotonic()}}\\n".encode())
+    os.write(file, f"{{what}} {{kind}} {{key}} {{time.monotonic()}} {{os.getpid()}}\\n".encode())
     os.close(file)
 
 class SlowResultWorker(ResultWorker):
@@ -51,6 +51,17 @@ class SlowResultWorker(ResultWorker):
         time.sleep({seconds})
         note("ended", "result", task["url"])
         super().on_result(task, result)
+"""
+
+
+#: of the fetcher; a module of its own, for scripts need no fetcher
+FETCHER_NOTES = """from pyspider_lite.fetcher.fetcher import Fetcher
+from recovery_notes import note
+
+class NotingFetcher(Fetcher):
+    def on_fetch(self, type, task):
+        if "/fetch/" in task.url:
+            note("began", "fetch", task.url)
 """
 
 
@@ -63,6 +74,8 @@ class Log:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._read = path.open()
         self._began: dict[str, dict[str, list[float]]] = {}
+        #: which process began it last
+        self._by: dict[tuple[str, str], int] = {}
         self._ended: dict[str, dict[str, float]] = {}
 
     def close(self) -> None:
@@ -72,13 +85,16 @@ class Log:
 
     def note(self, what: str, kind: str, key: str) -> None:
         """Write it down."""
-        os.write(self._file, f"{what} {kind} {key} {time.monotonic()}\n".encode())
+        os.write(self._file, f"{what} {kind} {key} {time.monotonic()} {os.getpid()}\n".encode())
 
-    def open(self, kind: str) -> list[str]:
-        """Pages that began and have not ended."""
+    def in_hand(self, kind: str, now: float) -> list[int]:
+        """Processes that began a page less than half of its time ago, and have not ended it: if one is killed now, that is broken off."""
         self._catch_up()
-        now = time.monotonic()
-        return [key for key, times in self._began.get(kind, {}).items() if self._is_open(kind, key, times[-1], now)]
+        return [
+            self._by[kind, key]
+            for key, times in self._began.get(kind, {}).items()
+            if now - times[-1] < SLOW[kind] / 2 and self._is_open(kind, key, times[-1], now)
+        ]
 
     def broken(self, kind: str, at: float) -> list[str]:
         """Pages whose try began before ``at`` and never ended."""
@@ -110,8 +126,9 @@ class Log:
 
     def _catch_up(self) -> None:
         while (line := self._read.readline()).endswith("\n"):
-            what, kind, key, at = line.split()
+            what, kind, key, at, pid = line.split()
             if what == "began":
+                self._by[kind, key] = int(pid)
                 self._began.setdefault(kind, {}).setdefault(key, []).append(float(at))
             else:
                 self._ended.setdefault(kind, {})[key] = float(at)
@@ -135,7 +152,7 @@ class Site(WebServer):
             return Answer(response(b"", "404 Not Found"))
         kind = match[1].decode()
         key = f"{self.url}/{kind}/{match[2].decode()}"
-        if kind in ("fetch", "tick"):
+        if kind == "tick":
             self.log.note("began", kind, key)
         if kind == "fetch":
             return Answer(response(b"ok"), SLOW["fetch"], partial(self.log.note, "ended", kind, key))
