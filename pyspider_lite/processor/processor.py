@@ -4,8 +4,8 @@ This side owns the queues and the claims; no script runs in it. Whatever a scrip
 the memory) ends that process and fails that task, and nothing else (demand UA39). A page that takes long is set aside with its
 child: another child goes on with the pages of other projects, those of the same project wait for it.
 
-Pages over which a processor may have died (`Dispatch.suspect`) are run when nothing else is in hand, one at a time, and only after the
-scheduler was told which one: if we die as well, that one alone is to blame.
+Pages over which a processor may have died (`Dispatch.suspect`) are run when nothing else is in hand, for which the rest is given back, one
+at a time, and only after the scheduler was told which one: if we die as well, that one alone is to blame.
 """
 
 import logging
@@ -149,6 +149,9 @@ class Processor:
         self._look_aside()
         self._lane.tidy()
         self._lane.start()
+        if self._inbox.suspects:
+            # the others are not to wait for them, nor to be lost with us
+            self._give_back(self._inbox.take_all(suspects=False))
         pages = self._inbox.get(IDLE if self._outbox else PATIENCE)
         if not pages:
             self._outbox.flush()

@@ -50,7 +50,8 @@ def test_suspects_come_last_alone_and_are_named_before_they_begin(rig, tmp_path)
     rig.put(slow, quick)
     assert rig.report_of(quick).ok
     rig.until(lambda: rig.processor._aside)
-    rig.put(*suspects)
+    beside = rig.page(OK, "quiet", project="q")
+    rig.put(*suspects, beside)
     rig.until(lambda: rig.processor._inbox.suspects)
     assert not any(beat.running in [page.task.key for page in suspects] for beat in rig.said(Beat))
     tell(tmp_path, slow)
@@ -62,6 +63,7 @@ def test_suspects_come_last_alone_and_are_named_before_they_begin(rig, tmp_path)
         tell(tmp_path, page)
         assert rig.report_of(page).ok
     # and whoever comes after it is not mistaken for it
+    assert rig.report_of(beside).ok
     assert rig.run(rig.page(OK, "quiet", project="q")).ok
     beats = [item for item in rig.status if isinstance(item, Beat)]
     named = [beat.running for beat in beats]
