@@ -9,6 +9,27 @@ import pytest
 from pyspider_lite import cli
 from pyspider_lite.bench.servers import MariaDb, PostgreSql, RabbitMq, Redis
 
+#: files that take a minute or more, the longest first
+LONG = [
+    "test_recovery_times", "test_chaos", "test_cluster", "test_outages", "test_crash_matrix", "test_project_states", "test_soak",
+    "test_half_open", "test_shutdown", "test_hostile_callbacks", "test_scripts", "test_jobs_and_retries", "test_rpc_ports",
+    "test_daemons_in_trouble", "test_bad_input", "test_doctor",
+]  # fmt: skip
+#: fixtures, and parameters, that are server programs
+SERVERS = {"mariadb", "postgresql", "redis", "rabbitmq", "zookeeper"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first, then all end-to-end tests: they mostly wait, and xdist gives files to its workers in this order. Tests on
+    servers get a marker."""
+    ranks = {name: rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: (ranks.get(item.path.stem, len(LONG)), item.get_closest_marker("e2e") is None))
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if SERVERS & {*item.fixturenames, *(each for each in given if isinstance(each, str))}:
+            item.add_marker(pytest.mark.servers)
+
 
 class Outcome(NamedTuple):
     """What a command did."""

@@ -9,6 +9,8 @@ from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DataError
 from pyspider_lite.models import Item, TaskResult
 
+pytestmark = pytest.mark.drivers
+
 P = "shop"
 
 

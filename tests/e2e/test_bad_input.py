@@ -139,7 +139,6 @@ TABLE = [
     Row("one: a folder", words("one ."), r"\.: cannot be read: Is a directory", 2),
     Row("one: one name twice", with_files("one a/x.py b/x.py", {"a/x.py": SCRIPT, "b/x.py": SCRIPT}),
         r"a/x\.py and b/x\.py would be one project", 2),
-    Row("one: import of nothing", one("import nothing_of_that_name\n"), r"failed: broken: data:,on_start: .*nothing_of_that_name", 1),
     Row("one: callback that does not exist", one(HEAD + "    def on_start(self):\n        self.crawl('data:,x', callback='nope')\n"), r"failed: broken: .*nope", 1),
     Row("one: callback that raises", one(HEAD + START + PAGE + "        raise ValueError('no good')\n"), r"failed: broken: data:,hello: .*no good", 1),
     Row("one: result that is not JSON", one(HEAD + START + PAGE + "        return {'a': {'b': object()}}\n"), r"failed: broken: data:,hello: .*a\.b", 1),
@@ -211,6 +210,7 @@ STARTS_SOMETHING = {"all", "one", "scheduler"}
 
 #: scripts that do not load: a run of them fails after all its tries, which takes `one` 14 s
 UNLOADABLE = [
+    Row("one: import of nothing", one("import nothing_of_that_name\n"), r"failed: broken: data:,on_start: .*nothing_of_that_name", 1),
     Row("one: no Handler", one("x = 1\n"), r"failed: broken: data:,on_start: .*BaseHandler", 1),
     Row("one: empty script", one(""), r"failed: broken: data:,on_start: .*BaseHandler", 1),
     Row("one: exception at import", one("raise ValueError('not today')\n"), r"failed: broken: data:,on_start: .*not today", 1),

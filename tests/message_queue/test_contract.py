@@ -13,6 +13,8 @@ from pyspider_lite.errors import MessageTooLarge, QueueFull
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
 
+pytestmark = pytest.mark.drivers
+
 Open = Callable[..., MessageQueue]
 _spaces = itertools.count()
 
