@@ -1,5 +1,6 @@
 """`result`: look at the results of a project and write them to a file, streamed, newest first (behaviour W50 to W53)."""
 
+import contextlib
 import csv
 import itertools
 import json
@@ -57,9 +58,15 @@ def _export(ctx: click.Context, project: str, form: str, output: str | None, off
             _FORMATS[form](rows, sys.stdout)
             return
         part = f"{output}.part"
-        with open(part, "w", encoding="utf-8", newline="") as stream:
-            _FORMATS[form](rows, stream)
-        os.replace(part, output)
+        try:
+            with open(part, "w", encoding="utf-8", newline="") as stream:
+                _FORMATS[form](rows, stream)
+            os.replace(part, output)
+        except BaseException:
+            # on a full disk half an export would be what keeps it full
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise
 
 
 def _jsonl(rows: Iterable[ResultRow], stream: TextIO) -> None:

@@ -84,8 +84,8 @@ class MySqlServer:
         return connection
 
     def _log_in(self, options: dict[str, Any]) -> Any:
-        # the log-in reads with read_timeout, too
-        given = {**options, "connect_timeout": deadlines.CONNECT, "read_timeout": deadlines.CONNECT}
+        # connect_timeout ends with the first answer of the machine; the log-in reads with read_timeout
+        given = {**options, "connect_timeout": deadlines.SILENCE, "read_timeout": deadlines.CONNECT}
         connection: Any = pymysql.connect(
             **given, write_timeout=deadlines.ANSWER, charset="utf8mb4", init_command=_settings()
         )

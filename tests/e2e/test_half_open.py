@@ -20,8 +20,8 @@ from outage_cluster import GOES_ON, MAIN, OTHER, ROLES, Cluster, served_by
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-#: seconds after which it is said of broker and database that they are waited for
-SAID = 15.0
+#: seconds after which it is said of broker and database that they are waited for: an idle connection is missed, then a new one
+SAID = 20.0
 
 
 class Apart(NamedTuple):
