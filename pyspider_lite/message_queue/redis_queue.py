@@ -196,6 +196,8 @@ class RedisQueue(KombuQueue):
     def _reason(self, error: Exception) -> str:
         if "used memory > 'maxmemory'" in str(error):
             return "redis is full: its maxmemory is reached and it takes nothing more; free memory there or raise maxmemory"
+        if "MISCONF" in str(error):
+            return "redis cannot save to its disk and takes nothing more; free disk there, its log says more"
         return super()._reason(error)
 
     def _is_refusal(self, error: Exception) -> bool:

@@ -21,8 +21,22 @@ from pyspider_lite.errors import DatabaseError
 
 ROLES = ("scheduler", "result_worker", "processor", "fetcher")
 MAIN, OTHER = (servers.Redis, servers.MariaDb), (servers.RabbitMq, servers.PostgreSql)
+DATABASES = ("taskdb", "projectdb", "resultdb")
 #: seconds after the return of a server within which work has to go on
 GOES_ON = 10.0
+
+
+class SqliteFiles:
+    """In the place of a database server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def url(self, kind: str) -> str:
+        return f"sqlite+{kind}:///{self.folder}/{kind}.db"
+
+    def close(self) -> None:
+        """Files need no end."""
 
 
 class Cluster:
@@ -34,7 +48,7 @@ class Cluster:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *roles: str, **config: Any) -> None:
-        databases = {kind: self.database.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
+        databases = {kind: self.database.url(kind) for kind in DATABASES}
         any_port = {"scheduler": {"xmlrpc_port": 0}, "fetcher": {"xmlrpc_port": 0}, "health_port": 0}
         fixed = {"data_path": str(self.folder / "data"), "message_queue": self.broker.url, **databases, **any_port}
         (self.folder / "config.json").write_text(json.dumps(fixed | config))
@@ -49,9 +63,9 @@ class Cluster:
         done = subprocess.run(self.words(*words), capture_output=True, text=True, cwd=self.folder, timeout=60)
         assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
 
-    def crawl(self, served: site.Site) -> None:
+    def crawl(self, served: site.Site, rate: str = "unlimited") -> None:
         (self.folder / "gen.py").write_text(SITE_SCRIPT.replace("START", served.url))
-        self.command("project", "push", "gen.py", "--name", "gen", "--rate", "unlimited")
+        self.command("project", "push", "gen.py", "--name", "gen", "--rate", rate)
         self.command("project", "run", "gen")
 
     def log(self, role: str) -> str:
@@ -129,7 +143,9 @@ def served_by(folder: Path, broker: Any, database: Any) -> Iterator[Cluster]:
         stack.callback(broker.close)
         stack.callback(database.close)
         made = Cluster(folder, broker, database)
-        yield made
-        for daemon in made.daemons.values():
-            daemon.kill()
-            daemon.wait()
+        try:
+            yield made
+        finally:
+            for daemon in made.daemons.values():
+                daemon.kill()
+                daemon.wait()
