@@ -1,5 +1,6 @@
 """Servers that go away, come back, freeze, cut connections or refuse: one sentence each, and the same object works again."""
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,6 +114,20 @@ def test_a_server_that_is_away_and_comes_back(server: MariaDb | PostgreSql, task
     resultdb.store([row])
     assert (taskdb.status_count(P), resultdb.count(P), never_connected.heads()) == ({1: 2}, 1, [])
     never_connected.close()
+
+
+def test_tries_in_vain_read_no_certificates(server: MariaDb | PostgreSql, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyMySQL would for each: that took a quarter of a MB a try, for as long as the server was away."""
+    made: list[object] = []
+    create = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda *a, **k: made.append(k) or create(*a, **k))
+    database = connect_resultdb(server.url("resultdb"))
+    server.stop()
+    for _ in range(5):
+        refusal(database.projects)
+    database.close()
+    assert len(made) <= 1
+    server.start()
 
 
 def test_a_server_that_dies_within_a_transaction(server: MariaDb | PostgreSql, taskdb: TaskDB) -> None:
