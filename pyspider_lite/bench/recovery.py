@@ -33,6 +33,8 @@ _CATCH_UP = 15.0
 _SETTLE = 3.0
 #: seconds that a leader stands still: longer than its term and than its ZooKeeper session
 _FREEZE = 12.0
+#: tries to freeze a leader that does not hold the lock of an SQLite file: as long as it does, no process can write there
+_TRIES = 10
 _WORKERS = {"fetch": Role.FETCHER, "process": Role.PROCESSOR, "result": Role.RESULT_WORKER}
 #: what is done to a leader
 HARMS = {"killed": signal.SIGKILL, "stopped by SIGTERM": signal.SIGTERM, "frozen": signal.SIGSTOP}
@@ -100,7 +102,7 @@ def measure(
         Site(log) as site,
         Daemons(folder, STACKS[stack], coordinator == "zookeeper") as daemons,
     ):
-        bench = _Bench(daemons, log)
+        bench = _Bench(daemons, log, holds_files="sqlite" in stack)
         daemons.start_work(site)
         bench.wait(lambda: all(log.latest(kind) for kind in (*_WORKERS, "tick")), 300, "work did not begin")
         # what came due before there was anybody to do it is done by then
@@ -111,8 +113,9 @@ def measure(
 
 
 class _Bench:
-    def __init__(self, daemons: Daemons, log: Log) -> None:
+    def __init__(self, daemons: Daemons, log: Log, *, holds_files: bool) -> None:
         self._daemons = daemons
+        self._holds_files = holds_files
         self._log = log
         self._random = random.Random(1)
         self._found: list[int] = []
@@ -186,6 +189,8 @@ class _Bench:
         self.wait(lambda: len(daemons.pids_of(Role.SCHEDULER)) > 1 and daemons.leader(), _LIMIT, "no stand-by")
         time.sleep(_SETTLE)
         epoch, victim = daemons.leader() or (0, 0)
+        if number == signal.SIGSTOP and self._holds_files:
+            self._freeze_without_lock(victim)
         at = time.monotonic()
         os.kill(victim, number)
         self.wait(lambda: (daemons.leader() or (0, 0))[0] > epoch, _LIMIT, "nobody leads")
@@ -204,6 +209,17 @@ class _Bench:
         daemons.restart_missing()
         _say(f"scheduler {signal.Signals(number).name}: leads {leads:.1f}, works {works:.1f}")
         return leads, works
+
+
+    def _freeze_without_lock(self, victim: int) -> None:
+        """Stop it where it holds no lock of the taskdb's file; the time until then is not counted."""
+        for _ in range(_TRIES):
+            os.kill(victim, signal.SIGSTOP)
+            if self._daemons.taskdb_is_free():
+                return
+            os.kill(victim, signal.SIGCONT)
+            time.sleep(0.1)
+        raise RuntimeError(f"the leader held the lock of the taskdb at each of {_TRIES} moments")
 
 
 def _say(text: str) -> None:

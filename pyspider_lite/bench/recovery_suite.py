@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -61,6 +62,15 @@ class Daemons(Suite):
         except DatabaseError:
             return None
         return (row.epoch, int(row.holder.split(":")[1])) if row is not None and row.until > now else None
+
+    def taskdb_is_free(self) -> bool:
+        """Of an SQLite file: nobody is writing in it."""
+        with contextlib.closing(sqlite3.connect(self.folder / "data" / "task.db", timeout=0)) as file:
+            try:
+                file.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            return True
 
     def restart_missing(self) -> None:
         """Start again what was killed; the children of `all` are its own business."""
