@@ -36,6 +36,13 @@ _FREEZE = 12.0
 #: tries to freeze a leader that does not hold the lock of an SQLite file: as long as it does, no process can write there
 _TRIES = 10
 _WORKERS = {"fetch": Role.FETCHER, "process": Role.PROCESSOR, "result": Role.RESULT_WORKER}
+#: row of the table -> the work that was broken off, and what has to begin again: a run whose results were not stored begins with a request
+_AGAIN = {
+    "fetcher killed: its tasks run elsewhere": ("fetch", "fetch"),
+    "processor killed: its tasks run elsewhere": ("process", "process"),
+    "result worker killed: its tasks run elsewhere": ("result", "asked"),
+    "result worker killed: their results reach another": ("result", "result"),
+}
 #: what is done to a leader
 HARMS = {"killed": signal.SIGKILL, "stopped by SIGTERM": signal.SIGTERM, "frozen": signal.SIGSTOP}
 #: row of the table -> seconds, one a round
@@ -132,11 +139,10 @@ class _Bench:
 
     def workers(self, times: int) -> Figures:
         """Rounds until each role was killed so often with work in hand. Raises RuntimeError if one never had any that was broken off."""
-        names = {kind: f"{role} killed: its tasks run elsewhere" for kind, role in _WORKERS.items()}
-        figures: Figures = {name: [] for name in names.values()}
+        figures: Figures = {name: [] for name in _AGAIN}
         for _ in range(4 * times):
-            for kind, seconds in self._kill_workers().items():
-                figures[names[kind]].append(seconds)
+            for name, seconds in self._kill_workers().items():
+                figures[name].append(seconds)
             if all(len(seconds) >= times for seconds in figures.values()):
                 break
         if short := [name for name, seconds in figures.items() if len(seconds) < times]:
@@ -154,12 +160,13 @@ class _Bench:
         # what was in hand of others has ended by now
         time.sleep(max(SLOW.values()) + 1.0)
         seconds = {}
-        for kind, at in killed.items():
+        for name, (kind, again) in _AGAIN.items():
+            at = killed[kind]
             broken = self._log.broken(kind, at)
             for key in broken:
-                self.wait(partial(self._log.began_after, kind, key, at), _LIMIT, f"{key} did not begin again")
+                self.wait(partial(self._log.began_after, again, key, at), _LIMIT, f"{key} did not begin again")
             if broken:
-                seconds[kind] = max(self._log.began_after(kind, key, at) for key in broken) - at
+                seconds[name] = max(self._log.began_after(again, key, at) for key in broken) - at
         _say(f"workers: {seconds}")
         time.sleep(_SETTLE)
         return seconds
@@ -209,7 +216,6 @@ class _Bench:
         daemons.restart_missing()
         _say(f"scheduler {signal.Signals(number).name}: leads {leads:.1f}, works {works:.1f}")
         return leads, works
-
 
     def _freeze_without_lock(self, victim: int) -> None:
         """Stop it where it holds no lock of the taskdb's file; the time until then is not counted."""

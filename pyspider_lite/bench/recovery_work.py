@@ -109,7 +109,7 @@ class Log:
     def began_after(self, kind: str, key: str, at: float) -> float:
         """When it began again; 0 if it did not."""
         self._catch_up()
-        return next((began for began in self._began[kind][key] if began > at), 0.0)
+        return next((began for began in self._began.get(kind, {}).get(key, ()) if began > at), 0.0)
 
     def latest(self, kind: str) -> float:
         """When the last page of a kind began; 0 if none did."""
@@ -154,6 +154,8 @@ class Site(WebServer):
         key = f"{self.url}/{kind}/{match[2].decode()}"
         if kind == "tick":
             self.log.note("began", kind, key)
+        if kind == "result":
+            self.log.note("began", "asked", key)
         if kind == "fetch":
             return Answer(response(b"ok"), SLOW["fetch"], partial(self.log.note, "ended", kind, key))
         return Answer(response(b"ok"))
