@@ -25,8 +25,10 @@ logger = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
-#: seconds that a get or a wait for room lasts at most: `Consumer.stop` takes that long
+#: seconds that a wait for room lasts at most, or a get that is not woken: `Consumer.stop` takes that long
 _STOP_NOTICED = 0.25
+#: seconds between two tries to wake it
+_WAKE_AGAIN = 0.1
 #: messages that one consumer may have unacknowledged
 _MAX_OWED = 100
 
@@ -37,7 +39,8 @@ class Consumer(threading.Thread, Generic[M]):
     ``room(seconds)`` blocks up to that long until the role can take more, and says whether it can (None: it always can).
     ``broken(queue, reason, body)`` gets what cannot be read or delivered. With ``ack`` the queue is a late_ack one:
     ``deliver(message, ack)``; ``ack()`` may be called from any thread and once is enough; it is done by the consumer's thread.
-    What is not acknowledged when the connection breaks or the consumer stops comes again.
+    What is not acknowledged when the connection breaks or the consumer stops comes again. With ``watch`` the queue is looked at four
+    times a second, so that `last_seen` is new; else waiting costs the broker as little as it can.
     """
 
     def __init__(
@@ -50,9 +53,11 @@ class Consumer(threading.Thread, Generic[M]):
         room: Callable[[float], bool] | None = None,
         name: str = "consumer",
         ack: bool = False,
+        watch: bool = False,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._connection = Connection(connect, name)
+        self._watch = watch
         self._kind = kind
         self._deliver = deliver
         self._broken = broken
@@ -77,8 +82,12 @@ class Consumer(threading.Thread, Generic[M]):
         self._stopping.set()
         self._ack_came.set()
         self._connection.end(0)
-        if self.ident is not None:
-            self.join(timeout)
+        deadline = time.monotonic() + timeout
+        while self.is_alive():
+            self._connection.wake()  # again, if it just began to wait
+            self.join(max(0.0, min(_WAKE_AGAIN, deadline - time.monotonic())))
+            if time.monotonic() >= deadline:
+                break
         return not self.is_alive()
 
     def run(self) -> None:
@@ -100,7 +109,7 @@ class Consumer(threading.Thread, Generic[M]):
         if self._room is not None and not self._room(0.05 if owed else _STOP_NOTICED):
             return
         # acks are owed to this connection: look at the queue without waiting, then wait for an ack
-        received = self._connection.call(partial(_get, 0.0 if owed else _STOP_NOTICED))
+        received = self._connection.call(partial(_get, 0.0 if owed else _STOP_NOTICED, self._watch))
         if received is None:
             self._forget_acks()
             return
@@ -159,7 +168,9 @@ class Consumer(threading.Thread, Generic[M]):
             self._acked.clear()
 
 
-def _get(timeout: float, queue: MessageQueue) -> list[tuple[str, Received]]:
+def _get(timeout: float, watch: bool, queue: MessageQueue) -> list[tuple[str, Received]]:
+    if timeout and not watch:
+        timeout = max(timeout, queue.patience)
     return [(queue.name, received) for received in queue.get(1, timeout)]
 
 

@@ -1,5 +1,6 @@
 """The threads between a role and its queues, on real queues that go away and come back."""
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis as redis_client
 
 from pyspider_lite import codec, message_queue
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
@@ -327,3 +329,20 @@ def test_an_error_in_a_callback_does_not_end_the_publisher(connect: Connect, cap
 def test_what_was_never_started_can_be_stopped(connect: Connect) -> None:
     assert Publisher(connect).stop(1)
     assert Consumer(connect, TaskBatch, print, broken=never_broken).stop(1)
+
+
+def test_an_idle_consumer_costs_redis_next_to_nothing_and_stops_at_once(redis) -> None:
+    connect = lambda: message_queue.connect(redis.url, "scheduler2fetcher", prefix=f"idle-{next(_spaces)}.")  # noqa: E731
+    consumer = Consumer(connect, TaskBatch, lambda message: None, broken=never_broken)
+    consumer.start()
+    seen = consumer.last_seen
+    until(lambda: consumer.last_seen > seen)
+    with contextlib.closing(redis_client.Redis.from_url(redis.url)) as client:
+        before = client.info()["total_commands_processed"]
+        seen = consumer.last_seen
+        until(lambda: consumer.last_seen > seen)
+        # this question and the next are among them
+        assert client.info()["total_commands_processed"] - before <= 4
+    began = time.monotonic()
+    assert consumer.stop(2.0)
+    assert time.monotonic() - began < 1.0

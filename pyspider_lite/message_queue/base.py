@@ -24,6 +24,9 @@ class MessageQueue(Protocol):
     name: str
     #: what logs call its broker: the URL without its password; set by `message_queue.connect`
     shown: str
+    #: seconds for which it is cheap to wait in a `get`: longer than a stop may wait for it where each wait is a command to a server, and then
+    #: `wake` ends it
+    patience: float
 
     def put(self, body: bytes, timeout: float) -> None:
         """Append a message. Raises QueueFull when there is no room within ``timeout`` seconds, QueueError when the broker
@@ -45,6 +48,10 @@ class MessageQueue(Protocol):
 
     def purge(self) -> int:
         """Drop all messages that wait; how many there were. Raises QueueError."""
+        ...
+
+    def wake(self) -> None:
+        """Have a `get` that waits return now, without a message. Called from another thread; may take as long as a command, never raises."""
         ...
 
     def close(self) -> None:

@@ -77,6 +77,7 @@ class BuiltinQueue:
     """One queue of the server at ``path``. Connects when used; after an error the next call connects anew."""
 
     shown = ""
+    patience = 0.0
 
     def __init__(self, path: str, name: str, *, maxsize: int = 100, late_ack: bool = False) -> None:
         self.name = name
@@ -108,6 +109,9 @@ class BuiltinQueue:
             received.append(Received(bytes(payload[at : at + length]), tag))
             at += length
         return received
+
+    def wake(self) -> None:
+        """It waits for moments only."""
 
     def ack(self, received: Sequence[Received]) -> None:
         """See the contract. What an earlier connection took is ignored: it has come back already."""

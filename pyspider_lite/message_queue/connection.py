@@ -101,6 +101,11 @@ class Connection:
         self._end = time.monotonic() + timeout
         self._ending.set()
 
+    def wake(self) -> None:
+        """Have a `call` that waits for a message return soon. From any thread; waits for nothing itself."""
+        if self._queue is not None and self.waiting_since is None:
+            threading.Thread(target=self._queue.wake, daemon=True).start()
+
     def expired(self) -> bool:
         """The deadline set by `end` has passed."""
         return self._end is not None and time.monotonic() >= self._end

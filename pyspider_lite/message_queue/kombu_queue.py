@@ -38,6 +38,8 @@ _LOOK_HOLDS = 1.0
 class KombuQueue:
     """One queue on any kombu transport: it looks for messages up to four times a second, and is not for much traffic."""
 
+    patience = 0.0
+
     def __init__(
         self,
         broker: Broker,
@@ -98,6 +100,9 @@ class KombuQueue:
             if not received:  # else: what was taken must not be lost; the next call meets the error again
                 raise
         return received
+
+    def wake(self) -> None:
+        """It waits for moments only."""
 
     def ack(self, received: Sequence[Received]) -> None:
         """See the contract. What an earlier connection took is ignored: it has come back already."""

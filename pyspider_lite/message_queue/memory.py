@@ -25,6 +25,7 @@ class MemoryQueue:
     """The queue ``name`` in the space ``space``: all objects of this process with the same two names share it."""
 
     shown = ""
+    patience = 0.0
 
     def __init__(self, space: str, name: str, *, maxsize: int = 100, late_ack: bool = False) -> None:
         self.name = name
@@ -62,6 +63,9 @@ class MemoryQueue:
                 self._store.ack(serials)
             self._changed.notify_all()
         return [Received(body, (self._life, serial) if self._late_ack else None) for serial, body in entries]
+
+    def wake(self) -> None:
+        """It waits for moments only."""
 
     def ack(self, received: Sequence[Received]) -> None:
         """See the contract."""

@@ -13,12 +13,12 @@ Redis 6.0 or newer (BRPOP with fractions of a second). Redis Cluster is not supp
 """
 
 import base64
+import contextlib
 import functools
 import json
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -77,7 +77,7 @@ class _OurChannel:
         parent: Any = super()
         return {**parent._connparams(asynchronous=asynchronous), "retry": _NO_RETRY}
 
-    @contextmanager
+    @contextlib.contextmanager
     def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
         """kombu's own has two pools, and so two sockets."""
         yield client or self.client
@@ -107,6 +107,10 @@ class RedisQueue(KombuQueue):
         return uuid.uuid4().hex
 
     _renewed = 0.0
+    #: of the connection on which it waits
+    _client_id = 0
+    _woken = False
+    patience = _LONGEST_BLOCK
 
     def _describe_server(self, keywords: dict[str, Any]) -> Any:
         keywords = dict(keywords)
@@ -120,9 +124,21 @@ class RedisQueue(KombuQueue):
         return server
 
     def _prepare(self) -> None:
+        with contextlib.suppress(redis.ResponseError):  # no right to ask: then nobody wakes it
+            self._client_id = int(self._channel.client.client_id())
         if self._late_ack:
             self._enter(0)  # what the last connection left
             self._enter(TERM)
+
+    def wake(self) -> None:
+        """CLIENT UNBLOCK, on a connection of its own: what the server has given out by then is not lost."""
+        self._woken = True
+        with contextlib.suppress(Exception):
+            ours = self._channel.client.connection_pool
+            pool = redis.ConnectionPool(connection_class=ours.connection_class, **ours.connection_kwargs)
+            with contextlib.closing(redis.Redis(connection_pool=pool)) as other:
+                other.client_unblock(self._client_id)
+                pool.disconnect()
 
     def _publish(self, body: bytes) -> int | None:
         client = self._channel.client
@@ -142,7 +158,8 @@ class RedisQueue(KombuQueue):
             entry = self._pop(min(left, _LONGEST_BLOCK) if wait > 0 else 0.0)
             if entry is not None:
                 return unwrap(entry), entry if self._late_ack else None
-            if end - time.monotonic() < _SHORTEST_BLOCK:
+            if self._woken or end - time.monotonic() < _SHORTEST_BLOCK:
+                self._woken = False
                 return None
 
     def _pop(self, wait: float) -> bytes | None:

@@ -343,6 +343,7 @@ class SchedulerDaemon:
                 broken=broken,
                 room=room,
                 name=QueueName.STATUS,
+                watch=True,
             ),
             Consumer(
                 lambda: self._connect(QueueName.NEW_TASKS, True),
@@ -352,6 +353,7 @@ class SchedulerDaemon:
                 room=room,
                 name=QueueName.NEW_TASKS,
                 ack=True,
+                watch=True,
             ),
         )
 

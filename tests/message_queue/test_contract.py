@@ -262,3 +262,22 @@ def test_who_does_not_wait_is_refused_at_once(open_queue: Open) -> None:
         queue.put(b"2", 0)
     assert time.monotonic() - start < 1
     assert bodies(queue) == [b"1"]
+
+
+def test_a_get_that_is_woken_returns_soon_and_loses_nothing(open_queue: Open) -> None:
+    queue, sender = open_queue(), open_queue()
+    queue.get(1, 0)
+    for number in range(30):
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda into=got: into.extend(bodies(queue, 1, max(0.1, queue.patience))))
+        began = time.monotonic()
+        thread.start()
+        body = b"%d" % number
+        if number % 3:
+            sender.put(body, 1)
+        queue.wake()
+        while thread.is_alive():  # it may have been early
+            thread.join(0.1)
+            queue.wake()
+        assert time.monotonic() - began < 2.5
+        assert got + bodies(queue) == ([body] if number % 3 else [])
