@@ -234,6 +234,8 @@ class Committer:
     def _write_project(self, tx: TaskTx, name: str, planned: ProjectPlan) -> None:
         if planned.inserts:
             tx.insert(name, list(planned.inserts.values()))
+        if planned.renewed:
+            tx.restart(name, list(planned.renewed.values()))
         if planned.ends:
             tx.end(name, list(planned.ends.values()))
         if planned.restarts:

@@ -59,6 +59,8 @@ class ProjectPlan(Struct):
     inserts: dict[str, NewRow] = field(default_factory=dict)
     ends: dict[str, TaskEnd] = field(default_factory=dict)
     restarts: dict[str, TaskRestart] = field(default_factory=dict)
+    #: written before what ends: rows of control work, which show what it was given this time
+    renewed: dict[str, TaskRestart] = field(default_factory=dict)
     postponed: dict[str, NewTask] = field(default_factory=dict)
     priorities: dict[str, TaskPriority] = field(default_factory=dict)
     #: tasks that wait to run now, or later
@@ -242,6 +244,10 @@ class Plan:
         state = project.stored.get(taskid)
         if state is None:
             project.inserts[taskid] = NewRow(task=row.task, due=self.now, priority=0, updatetime=self.now)
+        else:
+            project.renewed[taskid] = TaskRestart(
+                task=row.task, due=self.now, priority=0, run=state.run, updatetime=self.now, unconditional=False
+            )
         run = (state.run if state else 0) + 1
         project.ends[taskid] = TaskEnd(
             taskid=taskid,

@@ -185,6 +185,7 @@ def test_it_says_what_came_of_the_crawl(crawl: Crawl) -> None:
     crawl.crawl(5)
     counts = {"success": 1, "failed": 1, "bad": 1}
     assert saves == [{"crawl": 1, **counts}, {"crawl": 2, "success": 3, "failed": 1, "bad": 1}]
+    assert crawl.task("on_finished").fetch["save"] == saves[-1]
 
 
 @pytest.mark.behaviour("S50")
