@@ -264,6 +264,9 @@ class Publisher(threading.Thread):
         except MessageTooLarge as error:
             logger.error("%s: a message was dropped: %s", self.name, error)
             self._tell(failed, error)
+        except Exception as error:
+            logger.exception("%s: a message was dropped; going on", self.name)
+            self._tell(failed, error)
         else:
             self._tell(sent)
         return True

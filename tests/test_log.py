@@ -141,8 +141,8 @@ def test_an_ini_file_decides_and_may_name_our_formatter(tmp_path, capfd):
         "[formatter_ours]\nclass=pyspider_lite.log.LogFormatter\n"
     )
     log.setup(str(ini))
-    logging.getLogger("x").warning("not this")
-    logging.getLogger("x").error("but this")
+    logging.getLogger(__name__).warning("not this")
+    logging.getLogger(__name__).error("but this")
     assert "but this" in (err := capfd.readouterr().err)
     assert "not this" not in err
 
@@ -158,5 +158,5 @@ def test_an_ini_file_that_is_none(tmp_path):
 def test_levels(options, levels, capfd):
     log.setup(**options)
     for level in (logging.DEBUG, logging.INFO, logging.WARNING):
-        logging.getLogger("x").log(level, "said")
+        logging.getLogger(__name__).log(level, "said")
     assert re.findall(r"\[(\w) ", capfd.readouterr().err) == list(levels)

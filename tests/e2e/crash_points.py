@@ -141,10 +141,10 @@ def workers() -> None:
     before(Heartbeat, "start", lambda self: setattr(Here, "heartbeat", self))
     got = consumer._get
 
-    def get(timeout: float, queue: MessageQueue) -> list[Any]:
+    def get(timeout: float, watch: bool, queue: MessageQueue) -> list[Any]:
         if Here.dying:
             time.sleep(60)
-        found = got(timeout, queue)
+        found = got(timeout, True, queue)  # what is taken while it dies is seen before it does
         Here.arriving[queue.name] = [message.body for _, message in found]
         return found
 
@@ -216,7 +216,7 @@ def broker() -> None:
     names = {QueueName.TO_FETCHER: "tasks", QueueName.TO_PROCESSOR: "pages", QueueName.RESULTS: "results"}
 
     def look(when: str) -> Callable[..., None]:
-        def at_put(self: Connection, body: bytes) -> None:
+        def at_put(self: Connection, body: bytes, may: Callable[[], bool] | None = None) -> None:
             if self._label in names:
                 reach(f"{names[self._label]}-{when}", _runs(body), role="broker")
 

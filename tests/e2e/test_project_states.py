@@ -188,7 +188,8 @@ def test_all_daemons_restart_in_the_middle_of_everything(projects: Projects) -> 
     suite.wait(lambda: projects.is_version(3))
 
     # finished once, and not before all was
-    suite.wait(lambda: projects.state("ends").crawl == 1 and not projects.state("ends").active)
+    suite.wait(lambda: "data:,on_finished" in projects.tasks("ends"))
+    assert projects.state("ends").crawl == 1 and not projects.state("ends").active
     tasks = projects.tasks("ends")
     finished = tasks.pop("data:,on_finished")
     assert tasks.keys() == {"data:,on_start", "data:,flaky", "data:,late", "data:,child"}
