@@ -100,9 +100,10 @@ class Inbox:
 
     def collect(self, timeout: float) -> Heard:
         """All that came in; waits up to ``timeout`` seconds for something, and for more of it if the last time was just now."""
+        due = time.monotonic() + timeout
         with self._changed:
             if self._changed.wait_for(self._something, timeout):
-                self._changed.wait_for(self._full, self._collected + GATHER - time.monotonic())
+                self._changed.wait_for(self._full, min(self._collected + GATHER, due) - time.monotonic())
             self._collected = time.monotonic()
             heard, self._heard, self._woken = self._heard, Heard(), False
             self._waiting = self._tasks = 0

@@ -1,9 +1,11 @@
 """What the scheduler's inbox takes before its loop has looked: so many messages, and about so many tasks."""
 
+import pytest
 from msgspec import Raw
 
 from pyspider_lite import codec
 from pyspider_lite.models import NewTask, NewTaskBatch, Report, StatusBatch
+from pyspider_lite.scheduler import inbox as inbox_module
 from pyspider_lite.scheduler.inbox import CAPACITY, MAX_TASKS, Inbox
 
 
@@ -40,3 +42,18 @@ def test_so_do_submissions() -> None:
     inbox = Inbox()
     inbox.new_tasks(NewTaskBatch(tasks=[Raw(codec.pack({}))] * MAX_TASKS), lambda: None)
     assert not inbox.room(0)
+
+
+def test_it_gathers_until_the_loop_has_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """... as the next token of a project's rate, or until somebody wants its attention."""
+    monkeypatch.setattr(inbox_module, "GATHER", 60.0)
+    inbox = Inbox()
+    assert not inbox.collect(0).status
+    inbox.status(StatusBatch(items=[]))
+    assert len(inbox.collect(0.01).status) == 1
+    inbox.status(StatusBatch(items=[]))
+    inbox.wake()
+    assert len(inbox.collect(60).status) == 1
+    for _ in range(CAPACITY):
+        inbox.status(StatusBatch(items=[]))
+    assert len(inbox.collect(60).status) == CAPACITY
