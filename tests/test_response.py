@@ -1,5 +1,6 @@
 """Pages as they really come: odd, empty, in all encodings; and that `doc` behaves as a plain PyQuery."""
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -101,7 +102,7 @@ def test_one_absurd_link_does_not_harm_the_others() -> None:
 )
 def test_base_href(base: str, resolved: str) -> None:
     response = page(f'<head><base href="{base}"></head><a href=" l ">1</a>')
-    assert response.links() == [resolved]
+    assert response.links(same_site=False) == [resolved]
     assert response.urljoin("l") == resolved
     assert response.doc("a").attr.href == resolved
     assert response.urljoin("l") == resolved
@@ -120,6 +121,33 @@ def test_links_are_absolute_unique_and_in_order() -> None:
     assert response.links() == ["http://site.test/2", "http://site.test/1#f"]
     assert response.links("p a:last") == ["http://site.test/1#f"]
     assert response.links("p") == response.links()
+
+
+OF_A_SHOP = """<nav><a href="/item/1">1</a></nav><a href="/item/2?from=ad">2</a><a href="/about">3</a><a href="//www.Site.test/item/3">4</a>
+<a href="https://SITE.test:8443/item/4">5</a><a href="http://other.test/item/5">6</a><a href="http://site.test.evil.test/item/6">7</a>
+<a href="http://[bad">8</a><a href="ftp://site.test/item/7">9</a>"""
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        ({}, ["/item/1", "/item/2?from=ad", "/about", "//www.Site.test/item/3", "//SITE.test:8443/item/4"]),
+        ({"same_site": False, "allow": r"/item/[56]"}, ["//other.test/item/5", "//site.test.evil.test/item/6"]),
+        ({"allow": r"/item/\d$"}, ["/item/1", "//www.Site.test/item/3", "//SITE.test:8443/item/4"]),
+        ({"allow": [r"about", re.compile(r"/ITEM/1", re.I)]}, ["/item/1", "/about"]),
+        ({"allow": "/item/", "deny": [r"\?", r":8443"]}, ["/item/1", "//www.Site.test/item/3"]),
+        ({"css": "nav", "deny": "about"}, ["/item/1"]),
+        ({"allow": ()}, ["/item/1", "/item/2?from=ad", "/about", "//www.Site.test/item/3", "//SITE.test:8443/item/4"]),
+    ],
+)
+def test_which_links(choice: dict[str, Any], found: list[str]) -> None:
+    whole = [one if one.startswith("//") else f"//site.test{one}" for one in found]
+    assert [link.partition(":")[2] for link in page(OF_A_SHOP).links(**choice)] == whole
+
+
+def test_a_wrong_pattern_says_so() -> None:
+    with pytest.raises(re.error):
+        page("").links(allow="(")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterable
 from pprint import pprint
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from msgspec import to_builtins
 
@@ -22,6 +22,7 @@ from pyspider_lite.handler.run import KeyedItem, Outcome
 from pyspider_lite.handler.url import BadUrl, request_id
 from pyspider_lite.models import Message
 from pyspider_lite.response import Response
+from pyspider_lite.response.document import Patterns
 
 
 class BaseHandler:
@@ -69,6 +70,21 @@ class BaseHandler:
             return self._enter(url, call)
         tasks = (self._enter(each, call) for each in url if each is not None)
         return [task for task in tasks if task is not None]
+
+    def crawl_links(
+        self,
+        css: str | None = None,
+        allow: Patterns = None,
+        deny: Patterns = None,
+        same_site: bool = True,
+        **options: Any,
+    ) -> list[Any]:
+        """`crawl` each of the page's `Response.links`, with the same choice: ``self.crawl_links(allow=r"/item/", callback=self.item_page)``.
+        Raises RuntimeError outside a callback."""
+        if self.response is None:
+            raise RuntimeError("crawl_links: there is no page outside a callback")
+        links = self.response.links(css, allow, deny, same_site)
+        return cast("list[Any]", self.crawl(links, **options))
 
     def item(self, key: str, value: Any) -> KeyedItem:
         """A result under a key of its own: ``yield self.item(sku, {...})``. A later run replaces the item of the same key."""

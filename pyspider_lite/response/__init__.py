@@ -225,15 +225,23 @@ class Response:
         """``link`` made absolute as a browser would do it; one that cannot be is given back as it is."""
         return self._resolve(link)
 
-    def links(self, css: str | None = None) -> list[str]:
+    def links(
+        self,
+        css: str | None = None,
+        allow: document.Patterns = None,
+        deny: document.Patterns = None,
+        same_site: bool = True,
+    ) -> list[str]:
         """The absolute http(s) URLs of ``a[href]``, each once, in order of appearance; cheaper than `doc`.
 
-        With ``css`` only those inside (or being) an element that the selector matches. Fragments are kept.
+        With ``css`` only those inside (or being) an element that the selector matches; of the page's own host (with or without ``www.``)
+        unless ``same_site`` is False; with ``allow`` those that one of the regular expressions matches anywhere, with ``deny`` those
+        that none matches. Fragments are kept.
         """
         resolve = self._resolve
         parts = [self.etree] if css is None else document.compiled(css)(self.etree)
         links = dict.fromkeys(resolve(href) for part in parts for href in document.hrefs(part))
-        return [link for link in links if link.startswith(("http://", "https://"))]
+        return list(filter(document.chooser(self.url, allow, deny, same_site), links))
 
 
 def rebuild_response(fetched: dict[str, Any]) -> Response:

@@ -6,7 +6,7 @@ Nothing here raises on a page, however odd it is; only a wrong selector raises.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
@@ -15,6 +15,9 @@ import lxml.html
 from lxml import etree
 from pyquery import PyQuery
 from pyquery.cssselectpatch import JQueryTranslator
+
+#: a regular expression, several, or none
+Patterns = str | re.Pattern[str] | Iterable[str | re.Pattern[str]] | None
 
 #: the attributes in which `absolute_links` looks for a URL (behaviour R5)
 LINK_ATTRIBUTES = {"a": "href", "link": "href", "script": "src", "img": "src", "iframe": "src", "form": "action"}
@@ -89,6 +92,36 @@ def resolver(base: str) -> Callable[[str], str]:
             return link
 
     return resolve
+
+
+def chooser(url: str, allow: Patterns, deny: Patterns, same_site: bool) -> Callable[[str], bool]:
+    """Whether a link of the page ``url`` is wanted: http(s), of the same host (with or without ``www.``) if ``same_site``, matched
+    somewhere by one of ``allow`` if there are any, and by none of ``deny``. Raises re.error for a wrong pattern."""
+    schemes = ("http://", "https://")
+    site = _site(url) if same_site else None
+    # most links are of the page's own origin
+    own = f"{url[: url.find('/', 8)]}/" if url.startswith(schemes) and url.find("/", 8) > 0 else None
+    allowed, denied = _patterns(allow), _patterns(deny)
+
+    def wanted(link: str) -> bool:
+        if not link.startswith(schemes):
+            return False
+        if site is not None and not (own and link.startswith(own)) and _site(link) != site:
+            return False
+        return (not allowed or any(one.search(link) for one in allowed)) and not any(one.search(link) for one in denied)
+
+    return wanted
+
+
+def _site(url: str) -> str | None:
+    try:
+        return (urlsplit(url).hostname or "").removeprefix("www.")
+    except ValueError:
+        return None
+
+
+def _patterns(given: Patterns) -> list[re.Pattern[str]]:
+    return [re.compile(one) for one in ([given] if isinstance(given, str | re.Pattern) else given or ())]
 
 
 def hrefs(element: Any) -> list[str]:

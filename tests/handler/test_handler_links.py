@@ -208,3 +208,27 @@ def test_config_by_keywords_or_a_dict_is_the_default_of_its_callback() -> None:
 def test_files_beside_a_text_are_refused_at_the_call(data: Any) -> None:
     with pytest.raises(ValueError, match="Data must not be a string"):
         BaseHandler().crawl("http://a.test/", files={"f": "content"}, data=data)
+
+
+# --- the links of a page ------------------------------------------------------------------------------------------------
+
+
+def test_the_links_of_a_page_are_entered_as_they_are_chosen() -> None:
+    def cb(self: BaseHandler, response: Response) -> Any:
+        response.content = '<a href="/item/1">1</a><p><a href="/item/2">2</a><a href="/about">3</a></p><a href="//other.test/item/3">4</a>'
+        return [
+            [task["url"] for task in self.crawl_links(callback=self.cb, **choice)]  # type: ignore[attr-defined]
+            for choice in ({}, {"css": "p", "deny": "about"}, {"allow": r"/item/3", "same_site": False, "priority": 3})
+        ]
+
+    outcome, said = run(cb)
+    assert not said and [follow.url for follow in outcome.follows] == [
+        *(f"http://site.test/{path}" for path in ("item/1", "item/2", "about")),
+        "http://other.test/item/3",
+    ]
+    assert outcome.follows[-1].schedule == {"priority": 3}
+
+
+def test_outside_a_callback_there_are_no_links() -> None:
+    with pytest.raises(RuntimeError, match="no page outside a callback"):
+        BaseHandler().crawl_links()
