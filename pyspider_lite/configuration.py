@@ -125,6 +125,8 @@ def _read(file: str | None, warnings: list[str]) -> dict[str, Any]:
         raise ConfigError(f"{file}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError as error:
         raise ConfigError(f"{file}: nested too deeply") from error
+    except ValueError as error:
+        raise ConfigError(f"{file}: a number in it is too long") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{file}: expected one JSON object, got {_shown(value)}")
     return value

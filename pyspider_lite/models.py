@@ -595,6 +595,8 @@ class LetterKind(StrEnum):
     TASK = "task"
     #: the results of a run that could not be stored; the run has failed
     RESULT = "result"
+    #: control work that `doctor --repair` set aside: unreadable, or of a project that does not exist
+    CONTROL = "control"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from pyspider_lite import codec
 from pyspider_lite.consumer import Backoff, Consumer
 from pyspider_lite.consumer import Connect as Connect
+from pyspider_lite.database import names
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat import Heartbeat
@@ -228,7 +229,10 @@ class ResultWorker:
         prepare: Callable[[_Work], None] = _rows_as_they_are if _stores(self) else self._ask_subclass
         works = [_Work(report, rows=[]) for report in reports]
         for work in works:
-            prepare(work)
+            if names.is_possible(work.report.project):
+                prepare(work)
+            else:
+                work.error = "no project can have the name in this message"
         if not self._store([work for work in works if work.rows and work.error is None]):
             assert self._heartbeat is not None
             self._heartbeat.release([report.key for report in reports if report.parts])

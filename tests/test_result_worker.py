@@ -309,6 +309,18 @@ def test_a_message_that_cannot_be_read_is_kept_aside(rigs):
     assert rig.said(Broken)[0].queue == QueueName.RESULTS
 
 
+@pytest.mark.parametrize("name", ["", "a`b", "a\0", "a b", "x" * 65])
+def test_a_name_that_no_project_has_holds_nobody_up(rigs, name):
+    """What a database says of a table of that name looks as if it was away."""
+    rig = rigs().start()
+    rig.put(report("odd", 1, project=name), report("t1", 2))
+    assert {taskid: one.ok for taskid, one in rig.reports(2).items()} == {"odd": False, "t1": True}
+    assert rig.stored("t1") == {"": 2}
+    assert [(kept.project, kept.reason) for kept in rig.said(Broken)] == [
+        (name, "no project can have the name in this message")
+    ]
+
+
 @pytest.mark.parametrize("order", ["pause", "drain"])
 def test_an_order_holds_it_back_until_it_is_resumed(rigs, order):
     rig = rigs().start()

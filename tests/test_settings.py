@@ -122,6 +122,7 @@ def test_what_pyspider_had_is_one_warning(load, config):
 @pytest.mark.parametrize(
     ("config", "said"),
     [
+        ('{"queue-maxsize": ' + "9" * 5000 + "}", ": a number in it is too long"),
         ("{", ": not JSON: line 1, column 2: Expecting property name enclosed in double quotes"),
         ("[]", ": expected one JSON object, got []"),
         ({"fetcher": 3}, ": fetcher: expected an object with the options of fetcher, got 3"),

@@ -215,7 +215,7 @@ for _kind, _text in {
     OrderKind.DRAIN: "Have workers take nothing new, give back what they have not started and finish the rest; their state is then "
     "drained. (A result_worker stores all that it has.) A scheduler cannot drain.",
     OrderKind.STOP: "Have workers end as after SIGTERM: they finish what runs, give back the rest, and exit with code 0. Supervisor "
-    "leaves them stopped (autorestart=unexpected), systemd too (Restart=on-failure); `all` starts them again. A scheduler that leads "
+    "leaves them stopped (autorestart=unexpected), systemd (Restart=on-failure) and `all` too. A scheduler that leads "
     "hands over to one that stands by.",
 }.items():
     cluster_command.add_command(_order_command(_kind, _text))

@@ -47,6 +47,8 @@ def content(letter: DeadLetter) -> Any:
     """What the payload says. Raises BrokenMessage if it still cannot be read."""
     if letter.cut:
         raise BrokenMessage(f"only the first {len(letter.payload)} of its {letter.size} bytes were kept")
+    if letter.kind == LetterKind.CONTROL:
+        raise BrokenMessage("doctor set it aside because nobody can carry it out; push the project or run it again")
     if letter.kind == LetterKind.SUBMISSION:
         return codec.unpack(letter.payload, NewTask)
     if letter.kind in (LetterKind.REPORT, LetterKind.RESULT):

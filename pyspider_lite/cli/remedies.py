@@ -17,7 +17,7 @@ from pyspider_lite.cli.project_checks import is_astray, wrong_counts
 from pyspider_lite.database.base import TaskTx
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
-from pyspider_lite.models import DeadLetter, ProjectState, QueueName
+from pyspider_lite.models import DeadLetter, LetterKind, ProjectState, QueueName
 from pyspider_lite.settings import Settings
 
 
@@ -98,11 +98,12 @@ class Remedies:
         rows += [row for row in controls if row.project == subject and row.readable and is_astray(self._picture, row)]
         letters = [
             DeadLetter(
-                kind="control",
+                kind=LetterKind.CONTROL,
                 project=row.project,
                 taskid=row.id,
                 reason="it cannot be read" if not row.readable else "its project does not exist",
                 payload=row.raw.encode(errors="replace")[: 64 * 1024],
+                size=len(row.raw.encode(errors="replace")),
                 time=time.time(),
             )
             for row in rows

@@ -1,6 +1,6 @@
 """Which names a project may have, and how long ids become keys of a column. No database in here.
 
-Called by whatever accepts a project's name from a person, and by the tables of tasks, controls and results.
+Called by whatever accepts a project's name from a person or a message, and by the tables of tasks, controls and results.
 """
 
 import re
@@ -13,6 +13,7 @@ RESERVED = frozenset({"projectdb", "taskdb", "resultdb"})
 KEY_LENGTH = 64
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+_OLD_NAME = re.compile(r"\w{1,64}")
 
 
 def verify_project_name(name: str) -> bool:
@@ -23,6 +24,12 @@ def verify_project_name(name: str) -> bool:
     """
     lower = name.lower()
     return _NAME.fullmatch(name) is not None and lower not in RESERVED and not lower.startswith("sqlite_")
+
+
+def is_possible(name: str) -> bool:
+    """Whether any project, one of pyspider's too (behaviour D13), may have this name. For names that come in messages: what a database
+    says of others looks as if it was away."""
+    return _OLD_NAME.fullmatch(name) is not None
 
 
 def store_key(key: str) -> tuple[str, str | None]:

@@ -62,6 +62,10 @@ def build_url(url: object, params: Any = None) -> str:
     url = str(url).strip()
     if not params and _NORMAL.fullmatch(url):
         return url
+    if "\0" in url:
+        raise BadUrl(
+            "not a URL: there is a NUL in it"
+        )  # not every database could store it, and then the whole report would fail
     added = encode_query(params)
     try:
         scheme, netloc, path, path_params, query, fragment = urlparse(url)

@@ -92,7 +92,8 @@ class Child:
 
     def _wake(self) -> None:
         self._woken = time.monotonic()
-        with contextlib.suppress(BlockingIOError):  # it is full: there is enough to wake it
+        # it is full, so there is enough to wake it; or a callback closed it, and then the processor looks at the socket
+        with contextlib.suppress(OSError):
             os.write(self._pipe, b".")
 
     def _ask(self, project: str, md5: str, known: str) -> Script:

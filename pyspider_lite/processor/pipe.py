@@ -123,38 +123,37 @@ class Channel:
         return bool(self._begun)
 
     def arrived(self, kind: type[T]) -> list[tuple[T, int]]:
-        """The messages that are there, each with its size; the errors are those of `receive`. The socket has a time-out, or does not
-        block."""
+        """The messages that are there, each with its size; the errors are those of `receive`, after all that came before them. The
+        socket has a time-out, or does not block."""
         messages: list[tuple[T, int]] = []
-        for _ in range(_CHUNKS):
-            try:
+        try:
+            self._take_whole(kind, messages)  # what cannot be read is still there
+            for _ in range(_CHUNKS):
                 data = os.read(self.sock.fileno(), _CHUNK)
-            except BlockingIOError:
-                return messages
-            except OSError:
-                if messages:
-                    return messages
+                if not data:
+                    raise EOFError("the other side is gone")
+                self._begun += data
+                self._take_whole(kind, messages)
+        except BlockingIOError:
+            pass
+        except (OSError, EOFError, BrokenMessage):
+            # who asks next meets it again
+            if not messages:
                 raise
-            if not data:
-                if messages:  # the end is found again by who asks next
-                    return messages
-                raise EOFError("the other side is gone")
-            self._begun += data
-            messages += self._whole(kind)
         return messages
 
-    def _whole(self, kind: type[T]) -> list[tuple[T, int]]:
-        found: list[tuple[T, int]] = []
+    def _take_whole(self, kind: type[T], into: list[tuple[T, int]]) -> None:
         start, length = 0, _LENGTH.size
-        while len(self._begun) >= start + length:
-            (size,) = _LENGTH.unpack_from(self._begun, start)
-            end = start + length + _sane(size)
-            if len(self._begun) < end:
-                break
-            found.append((codec.unpack(bytes(self._begun[start + length : end]), kind), size))
-            start = end
-        del self._begun[:start]
-        return found
+        try:
+            while len(self._begun) >= start + length:
+                (size,) = _LENGTH.unpack_from(self._begun, start)
+                end = start + length + _sane(size)
+                if len(self._begun) < end:
+                    break
+                into.append((codec.unpack(bytes(self._begun[start + length : end]), kind), size))
+                start = end
+        finally:
+            del self._begun[:start]
 
 
 def _sane(size: int) -> int:

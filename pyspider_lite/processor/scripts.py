@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pyspider_lite.consumer import Backoff
+from pyspider_lite.database import names
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Project
@@ -50,6 +51,8 @@ class Scripts:
     def answer(self, question: NeedScript) -> Script | None:
         """The version asked for, else the newest; None when the database did not come back before the processor has to end."""
         name, wanted = question.project, question.md5
+        if not names.is_possible(name):
+            return Script()
         md5 = wanted if (name, wanted) in self._versions else self._look_up(name, wanted)
         if md5 is None:
             return None

@@ -36,6 +36,7 @@ def run(callback: Any, **members: Any) -> tuple[Outcome, list[str]]:
         ("http://a..b/", "not a URL: "),
         ("http://" + "a" * 64 + ".com/", "not a URL: "),
         ("http://site.test/\ud800", "not a URL: "),
+        ("data:,a\0b", "not a URL: there is a NUL in it"),
         ("http://site.test/" + "x" * 1024, "Maximum (1024) URL length error."),
     ],
 )

@@ -102,6 +102,24 @@ def test_pages_behind_a_slow_one_run_elsewhere_and_once(rig, told, tmp_path):
     assert set(ran().values()) == {1}
 
 
+def test_a_page_that_writes_into_the_socket_spoils_no_other(fresh_rig, told):
+    script, ran = told
+    script += (
+        "\n    def babbles(self, response):\n        self.tell(response)\n"
+        "        for name in os.listdir('/proc/self/fd'):\n"
+        "            if os.path.exists('/proc/self/fd/' + name) and os.readlink('/proc/self/fd/' + name).startswith('socket:'):\n"
+        "                os.write(int(name), b'\\x02\\x00\\x00\\x00no')\n"
+    )
+    fresh_rig.start()
+    pages = [fresh_rig.page(script) for _ in range(20)]
+    pages[7] = fresh_rig.page(script, "babbles")
+    fresh_rig.put(*pages)
+    reports = [fresh_rig.report_of(page) for page in pages]
+    assert [number for number, report in enumerate(reports) if not report.ok] == [7]
+    assert exception(reports[7]).startswith("process died: it wrote what cannot be read")
+    assert all(ran()[page.task.url] == 1 for page in pages[:8]) and max(ran().values()) <= 2
+
+
 def test_a_callback_that_closes_the_pipe_by_which_it_wakes_us_does_not_make_us_spin(rig, told, monkeypatch):
     script, _ = told
     shut = script + (
