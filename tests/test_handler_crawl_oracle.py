@@ -19,7 +19,7 @@ _DROPPED = "what is no URL is dropped, recorded, and the callback goes on"
 _CURL = "curl commands as browsers copy them today"
 #: id -> why ours is another
 DIFFERS = {
-    **dict.fromkeys(("url-label-empty", "url-label-long", "url-bad-ipv6", "url-surrogate"), _DROPPED),
+    **dict.fromkeys(("url-label-empty", "url-label-long", "url-bad-ipv6", "url-surrogate", "url-nul"), _DROPPED),
     **dict.fromkeys(("url-len-1024", "url-len-spaces", "list-bad-second"), _DROPPED),
     "list-none": "None in a list is ignored, as it is alone (H40)",
     **dict.fromkeys(("curl-location", "curl-insecure", "curl-user", "curl-data-urlencode", "curl-A"), _CURL),
