@@ -88,11 +88,11 @@ class Lane:
         self.idle = False
         #: what the child waits for
         self._question: NeedScript | None = None
-        #: a child that had this page died, perhaps for another reason
+        #: a child that had this page died, perhaps for another reason: it gets a second one, and no third
         self._second: Page | None = None
         self._next_look = 0.0
         self._strays = descendants.Strays()
-        #: of this child: projects that it ran, and how many pages of each failed since one did not
+        #: of this child, once a page is over in it: projects that it ran, and how many pages of each failed since one did not
         self._failed: Counter[str] = Counter()
         self._counted_pid = 0
 
@@ -144,9 +144,11 @@ class Lane:
         except ChildDied as error:
             self._forget_child()
             page = self._pages[0]
-            if self._second is page or not (error.unread or error.outside):
+            alone = self._counted_pid != self.child.pid
+            if self._second is page or (alone and not error.unread and not error.outside):
                 return [self._fail(str(error))]
-            # it died while idle, or somebody killed it: the page gets a second child, but no third
+            # it died while idle, or of what a page before left behind in it, or somebody killed it: the page begins once more, in a
+            # child that has run no other
             logger.warning("the child is replaced: %s", error)
             self._second = page
             return []
@@ -180,7 +182,9 @@ class Lane:
     def _send(self) -> None:
         self.child.start()
         self._until = time.monotonic() + AHEAD
-        jobs = [Job(page, time_limit(page, self._options.process_time_limit)) for page in self._pages]
+        # one that begins once more has the child to itself
+        pages = self._pages[:1] if self._second is self._pages[0] else self._pages
+        jobs = [Job(page, time_limit(page, self._options.process_time_limit)) for page in pages]
         self.child.send(Run(jobs=jobs, until=self._until))
         self._sent, self.idle = True, False
 

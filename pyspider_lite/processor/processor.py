@@ -176,9 +176,8 @@ class Processor:
         self._outbox.flush()
         if suspect:
             self._inbox.pause()
-            if not self._announced:
-                # what another page left behind in it might end us, and this one would be blamed
-                self._lane.child.kill()
+        # what another page left behind in it might end us, and this one would be blamed
+        self._lane.child.kill()
         self._announced = suspect
         return self._heartbeat.announce(page.task.key if suspect else None, self._stops)
 

@@ -55,9 +55,11 @@ def exception(report):
 
 
 @pytest.mark.parametrize(
-    ("callback", "reason"), [("ends", "process died: exit code 3"), ("late", "process killed: 0.2 s limit")]
+    ("callback", "reason", "times"),
+    [("ends", "process died: exit code 3", 2), ("late", "process killed: 0.2 s limit", 1)],
 )
-def test_a_page_that_ends_its_process_spoils_no_other(fresh_rig, told, callback, reason):
+def test_a_page_that_ends_its_process_spoils_no_other(fresh_rig, told, callback, reason, times):
+    """It is to blame when it does so in a process that ran no other page."""
     script, ran = told
     fresh_rig.start(hard_after=0.2)
     pages = [fresh_rig.page(script) for _ in range(20)]
@@ -66,7 +68,30 @@ def test_a_page_that_ends_its_process_spoils_no_other(fresh_rig, told, callback,
     reports = [fresh_rig.report_of(page) for page in pages]
     assert [number for number, report in enumerate(reports) if not report.ok] == [7]
     assert exception(reports[7]) == reason
-    assert ran() == {page.task.url: 1 for page in pages}
+    assert ran() == {page.task.url: times if page is pages[7] else 1 for page in pages}
+
+
+@pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), 6)", "os.kill(os.getpid(), 9)"])
+def test_a_thread_that_one_page_left_behind_ends_the_process_while_another_runs(rig, told, tmp_path, end):
+    script, ran = told
+    script += f"""
+    def leaves(self, response):
+        def end():
+            while not os.path.exists(FILE + ".end"):
+                time.sleep(0.005)
+            {end}
+        threading.Thread(target=end).start()
+""".replace("FILE", repr(str(tmp_path / "told")))
+    first = rig.page(script.replace("import os,", "import threading, os,"), "leaves", project="leaves")
+    pages = [rig.page(script, "waits" if number == 3 else "cb") for number in range(10)]
+    assert rig.run(first).ok
+    rig.put(*pages)
+    rig.until(lambda: pages[3].task.url in ran())
+    (tmp_path / "told.end").touch()
+    rig.until(lambda: ran()[pages[3].task.url] == 2)
+    (tmp_path / "told.go").touch()
+    assert all(rig.report_of(page).ok for page in pages)
+    assert ran() == {page.task.url: 2 if page is pages[3] else 1 for page in pages}
 
 
 def test_what_is_larger_than_the_pipe_comes_through(rig, told):
@@ -117,7 +142,7 @@ def test_a_page_that_writes_into_the_socket_spoils_no_other(fresh_rig, told):
     reports = [fresh_rig.report_of(page) for page in pages]
     assert [number for number, report in enumerate(reports) if not report.ok] == [7]
     assert exception(reports[7]).startswith("process died: it wrote what cannot be read")
-    assert all(ran()[page.task.url] == 1 for page in pages[:8]) and max(ran().values()) <= 2
+    assert all(ran()[page.task.url] == 1 for page in pages[:7]) and max(ran().values()) <= 2
 
 
 def test_a_callback_that_closes_the_pipe_by_which_it_wakes_us_does_not_make_us_spin(rig, told, monkeypatch):
