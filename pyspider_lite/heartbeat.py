@@ -212,11 +212,11 @@ class Heartbeat:
             Handover(worker=self.info.worker, queue=queue, batch=batch, runs=list(runs)), over=over, done=len(runs)
         )
 
-    def release(self, runs: Iterable[RunKey]) -> None:
-        """These runs were not started and are given back."""
+    def release(self, runs: Iterable[RunKey], *, cut_off: bool = False) -> None:
+        """These runs are given back. They were not started, or ``cut_off``: their callback was still running when we had to end."""
         runs = list(runs)
         if runs:
-            self._say(Release(worker=self.info.worker, runs=runs), over=runs)
+            self._say(Release(worker=self.info.worker, runs=runs, cut_off=cut_off), over=runs)
 
     def report(self, report: Report) -> None:
         """Send a report. With its last part the run is over and no longer ours."""

@@ -488,11 +488,13 @@ class Handover(Struct, frozen=True, kw_only=True, tag="handover"):
     runs: list[RunKey]
 
 
-class Release(Struct, frozen=True, kw_only=True, tag="release"):
-    """A worker gives runs back that it has not started; they are given out again at once."""
+class Release(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="release"):
+    """A worker gives runs back that are not over; they are given out again at once."""
 
     worker: str
     runs: list[RunKey]
+    #: they had begun, and did not end in the time that the worker had left: that counts as a death of a worker over them
+    cut_off: bool = False
 
 
 class Broken(Struct, frozen=True, kw_only=True, tag="broken"):

@@ -102,6 +102,11 @@ class Lane:
         return self._pages[0] if self._pages else None
 
     @property
+    def runs(self) -> bool:
+        """Its callback has begun, as far as we know: nothing is waited for that is not its own."""
+        return self._sent and not self.idle and self._question is None
+
+    @property
     def runs_for(self) -> float:
         """Seconds since that began."""
         return time.monotonic() - self._started

@@ -273,9 +273,10 @@ class Processor:
         return True
 
     def _abandon(self, lane: Lane) -> None:
-        for page in lane.abandon():
+        begun = lane.runs
+        for number, page in enumerate(lane.abandon()):
             logger.warning("%s: not over when the processor has to end; it is given back", page.task.url)
-            self._heartbeat.release([page.task.key])
+            self._heartbeat.release([page.task.key], cut_off=begun and not number)
 
     def _bring_script(self, question: NeedScript) -> Script:
         """The database may be away: meanwhile nothing runs, so nothing is late."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, Role, RunKey
+from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, Release, Role, RunKey
 
 #: seconds without a beat after which a worker is dead: three beats
 DEAD_AFTER = 6.0
@@ -19,7 +19,7 @@ DEAD_AFTER = 6.0
 UNCLAIMED_AFTER = 4.0
 #: two batches of different senders that were put closer together than this may lie in their queue in either order
 ORDER_KNOWN = 2.0
-#: deaths of a worker while it ran a task after which that task fails
+#: deaths of a worker while it ran a task after which that task fails; to have to end before the task did is one, too
 POISON_AFTER = 3
 #: silent workers that are remembered in case they come back
 _MOST_BLAMED = 1_000
@@ -50,7 +50,7 @@ class Lost(Struct, frozen=True):
     reason: str
     #: what `dispatch` was given with it; None for a run adopted from another leader
     ticket: Any
-    #: workers that died while they ran this task
+    #: workers that died while they ran this task, or had to end before it did
     deaths: int
 
 
@@ -185,11 +185,14 @@ class Leases:
         self._move((run for run in handover.runs if self._with(run, handover.worker)), place)
         self._drop_if_empty(place)
 
-    def release(self, worker: str, runs: Iterable[RunKey]) -> None:
-        """A worker gives back what it has not started."""
-        for run in runs:
-            if self._with(run, worker):
-                self._lose(run[:2], "released")
+    def release(self, release: Release) -> None:
+        """A worker gives back what is not over. What it had begun may be why it has to end: it is a suspect then, and counts as a death."""
+        for run in release.runs:
+            if self._with(run, release.worker):
+                if release.cut_off:
+                    self._die(run[:2])
+                    self._suspect([run[:2]])
+                self._lose(run[:2], "cut off" if release.cut_off else "released")
 
     def reported(self, run: RunKey) -> None:
         """All that it reports is here and waits for the commit: from now on it cannot be lost, whatever its worker says."""
@@ -282,12 +285,14 @@ class Leases:
             if place.worker is None:
                 if place.evidence is not None and self._clock - place.evidence > UNCLAIMED_AFTER:
                     # who took it may have died of it before the claim was sent
-                    self._suspect(place, place.queue in _SCRIPTS)
+                    if place.queue in _SCRIPTS:
+                        self._suspect(place.keys)
                     self._lose_all(place, "its batch vanished from the queue")
             elif place.worker not in self.workers:
                 # claimed by somebody of whom no beat was ever seen
                 if self._clock - (place.since or 0) > DEAD_AFTER:
-                    self._suspect(place, place.queue in _SCRIPTS)
+                    if place.queue in _SCRIPTS:
+                        self._suspect(place.keys)
                     self._lose_all(place, "its worker is unknown")
             elif self.workers[place.worker].beat.role in held_back:
                 place.since = self._clock
@@ -344,20 +349,23 @@ class Leases:
         worker = self.workers.pop(name, None)
         running = worker.beat.running if worker and died else None
         if running and self._with(running, name):
-            self.deaths[running[:2]] = self.deaths.get(running[:2], 0) + 1
+            self._die(running[:2])
             self._blamed[name] = running[:2]
             if len(self._blamed) > _MOST_BLAMED:
                 del self._blamed[next(iter(self._blamed))]
         ran_scripts = died and worker is not None and worker.beat.role == Role.PROCESSOR
         for place in [place for place in self._batches.values() if place.worker == name]:
-            self._suspect(place, ran_scripts)
+            if ran_scripts:
+                self._suspect(place.keys)
             self._lose_all(place, "its worker died" if died else "its worker left")
 
-    def _suspect(self, place: _Batch, ran_scripts: bool) -> None:
-        if ran_scripts:
-            self.suspects.update(dict.fromkeys(place.keys))
-            for _ in range(len(self.suspects) - _MOST_SUSPECTS):
-                del self.suspects[next(iter(self.suspects))]
+    def _die(self, key: LeaseKey) -> None:
+        self.deaths[key] = self.deaths.get(key, 0) + 1
+
+    def _suspect(self, keys: Iterable[LeaseKey]) -> None:
+        self.suspects.update(dict.fromkeys(keys))
+        for _ in range(len(self.suspects) - _MOST_SUSPECTS):
+            del self.suspects[next(iter(self.suspects))]
 
     def _absolve(self, worker: str) -> None:
         """It was silent and not dead (frozen, cut off): that is no task's fault."""

@@ -275,7 +275,7 @@ class Scheduler:
                 case Beat():
                     self._hear_beat(item)
                 case Release():
-                    self.leases.release(item.worker, item.runs)
+                    self.leases.release(item)
                 case Broken():
                     self._keep(item)
 

@@ -116,13 +116,16 @@ def test_drain_finishes_the_page_and_gives_the_others_back(fresh_rig):
 def test_drain_has_an_end(fresh_rig):
     fresh_rig.start(drain_timeout=0.5)
     page = fresh_rig.page(script("def cb(self, response):\n    time.sleep(60)"))
-    fresh_rig.put(page)
+    behind = fresh_rig.page(OK, project="q")
+    fresh_rig.put(page, behind)
     fresh_rig.until(lambda: fresh_rig.heartbeat._running)
     started = time.monotonic()
     fresh_rig.stop()
     fresh_rig.pump()
     assert time.monotonic() - started < 6
-    assert not fresh_rig.reports() and page.task.key in [run for item in fresh_rig.said(Release) for run in item.runs]
+    assert not fresh_rig.reports()
+    told = {run: item.cut_off for item in fresh_rig.said(Release) for run in item.runs}
+    assert told == {page.task.key: True, behind.task.key: False}
 
 
 @pytest.mark.behaviour("X-M5", "P32")

@@ -109,8 +109,11 @@ class Worker:
         self.unsent.clear()
 
     def leave(self) -> None:
-        """SIGTERM: gives everything back."""
-        self.unsent.append(Release(worker=self.name, runs=self.runs))
+        """SIGTERM: gives everything back. The callback that runs is cut off."""
+        begun = [run for run in self.runs if self.role is Role.PROCESSOR and run == self.running]
+        for runs, cut_off in (([run for run in self.runs if run not in begun], False), (begun, True)):
+            self.unsent.append(Release(worker=self.name, runs=runs, cut_off=cut_off))
+        self.world.oracle.kills.update(taskid for _, taskid, _ in begun)
         self.beat(leaving=True)
         self.holds.clear()
 
@@ -269,7 +272,7 @@ class Leader:
                 self.leases.beat(item)
                 self.world.oracle.heard(item)
             case Release():
-                self.leases.release(item.worker, item.runs)
+                self.leases.release(item)
 
     def _measure(self) -> None:
         if not self.connected:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, Role, RunKey
+from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, Release, Role, RunKey
 from pyspider_lite.scheduler.leases import DEAD_AFTER, ORDER_KNOWN, UNCLAIMED_AFTER, Leases, Lost
 
 Q, PAGES = "scheduler2fetcher", "fetcher2processor"
@@ -194,9 +194,27 @@ def test_a_worker_that_leaves(at: Clocked) -> None:
 def test_released(at: Clocked) -> None:
     at.give("b", run("t1"), run("t2"))
     at.leases.claim(claim("b", run("t1"), run("t2")))
-    at.leases.release("w", [run("t1"), run("unknown"), run("t2", 7)])
-    at.leases.release("another", [run("t2")])
+    at.leases.release(Release(worker="w", runs=[run("t1"), run("unknown"), run("t2", 7)]))
+    at.leases.release(Release(worker="another", runs=[run("t2")]))
     assert lost_keys(at.leases.check()) == [run("t1")]
+    assert not at.leases.deaths and not at.leases.suspects
+
+
+def test_what_was_cut_off_at_the_end_of_a_drain_counts_as_a_death_until_it_ends(at: Clocked) -> None:
+    """A callback may end its processor by SIGTERM and never return: without a count it would do so for ever."""
+    key = ("p", "t")
+    for deaths in (1, 2):
+        at.give(f"b{deaths}", run())
+        at.leases.claim(claim(f"b{deaths}", run(), queue=PAGES))
+        cut = Release(worker="w", runs=[run()], cut_off=True)
+        # a queue server may have it twice
+        at.leases.release(cut)
+        at.leases.release(cut)
+        assert [(one.reason, one.deaths) for one in at.leases.check()] == [("cut off", deaths)]
+        assert key in at.leases.suspects
+    at.give("b3", run())
+    at.leases.end(*key)
+    assert not at.leases.deaths and not at.leases.suspects
 
 
 def test_handed_over(at: Clocked) -> None:
