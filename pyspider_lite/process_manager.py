@@ -26,6 +26,7 @@ from pyspider_lite import exit_codes
 from pyspider_lite.errors import ConfigError, RefusedToStart
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models import Role
+from pyspider_lite.processor import descendants
 from pyspider_lite.settings import Settings, queue_socket
 
 logger = logging.getLogger(__name__)
@@ -40,9 +41,17 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 KILLED_WAIT = 2.0
 #: a child that lived this long starts with a clean slate, seconds
 STEADY = 30.0
+#: seconds after which a child is replaced that a signal has stopped (SIGSTOP): a script can do that to its processor
+STOPPED = 30.0
+#: seconds by which we are late ourselves when we were stopped, too
+LATE = 5.0
+#: seconds for the end of what scripts left behind whose processor, and the process that would have ended them, were killed
+ORPHANS_WAIT = 4.0
 
 _COMMAND = (sys.executable, "-m", "pyspider_lite", "child")
 _PR_SET_PDEATHSIG = 1
+#: seconds for the end of a pipe whose other end was closed
+_READY_WAIT = 2.0
 
 
 class ChildStart(Struct, frozen=True, kw_only=True):
@@ -63,6 +72,17 @@ class _Exited(NamedTuple):
     code: int
 
 
+class _Stopped(NamedTuple):
+    """A signal stopped it, or let it go on."""
+
+    child: "_Child"
+    pid: int
+    stopped: bool
+
+
+_Event = _Exited | _Stopped | int
+
+
 class _Child:
     """One process that should live."""
 
@@ -76,6 +96,8 @@ class _Child:
         self.wait = 0.0
         #: when it is to be started again, monotonic; None while it lives
         self.due: float | None = None
+        #: when it is to be killed because it is stopped, monotonic; None while it runs
+        self.hopeless: float | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +123,7 @@ class _Child:
         if self.process is not None and self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        self.process = None
+        self.process = self.hopeless = None
 
 
 class ProcessManager:
@@ -110,7 +132,7 @@ class ProcessManager:
     def __init__(self, settings: Settings, command: Sequence[str] = _COMMAND) -> None:
         self._settings = settings
         self._command = command
-        self._events: queue.SimpleQueue[_Exited | int] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         counts = settings.all
         self._children = [
             _Child(role, index)
@@ -130,6 +152,7 @@ class ProcessManager:
             if not self._settings.message_queue:
                 stack.enter_context(_serve_queues(queue_socket(self._settings.data_path)))
             stack.enter_context(_signals(self._events))
+            stack.callback(descendants.end_orphans, ORPHANS_WAIT)
             stack.callback(self._kill, self._children)
             for child in self._children:
                 self._start(child)
@@ -141,16 +164,41 @@ class ProcessManager:
             if isinstance(event, int):
                 logger.info("%s: stopping", signal.Signals(event).name)
                 return self._drain(event)
-            if event is not None and (code := self._bury(event)) is not None:
+            if isinstance(event, _Stopped):
+                self._note_stop(event)
+            elif event is not None and (code := self._bury(event)) is not None:
                 self._drain(None)
                 return code
             for child in self._children:
                 if child.due is not None and child.due <= time.monotonic():
                     self._start(child)
+                self._end_hopeless(child, time.monotonic())
 
-    def _next_event(self, until: float | None = None) -> _Exited | int | None:
-        """A signal or an exit; None when a child is due or ``until`` (monotonic) has come."""
-        dues = [child.due for child in self._children if child.due is not None]
+    def _note_stop(self, event: _Stopped) -> None:
+        child = event.child
+        if child.process is not None and child.process.pid == event.pid:
+            child.hopeless = time.monotonic() + STOPPED if event.stopped else None
+
+    def _end_hopeless(self, child: _Child, now: float) -> None:
+        """It cannot say that it stands still, and nothing else would end it."""
+        if child.process is None or child.hopeless is None or now < child.hopeless:
+            return
+        if now > child.hopeless + LATE:
+            # we were stopped ourselves, with it perhaps: whoever did that may let it go on as he did us
+            child.hopeless = now + STOPPED
+            return
+        logger.error(
+            "%s (pid %d) has been stopped by a signal for %.0f s (SIGSTOP; a script may have sent it): killed",
+            child.name,
+            child.process.pid,
+            STOPPED,
+        )
+        child.hopeless = None
+        child.process.kill()
+
+    def _next_event(self, until: float | None = None) -> _Event | None:
+        """A signal, an exit, a stop; None when a child is due or ``until`` (monotonic) has come."""
+        dues = [due for child in self._children for due in (child.due, child.hopeless) if due is not None]
         if until is not None:
             dues = [until]
         timeout = max(0.0, min(dues) - time.monotonic()) if dues else None
@@ -170,7 +218,9 @@ class ProcessManager:
         process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writer,), process_group=0)
         os.close(writer)
         child.process = process
-        threading.Thread(target=self._watch, args=(child, process, reader), name=child.name, daemon=True).start()
+        ready = threading.Thread(target=_read_ready, args=(child, reader), name=f"{child.name} ready", daemon=True)
+        ready.start()
+        threading.Thread(target=self._watch, args=(child, process, ready), name=child.name, daemon=True).start()
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(start) + b"\n")
@@ -184,11 +234,17 @@ class ProcessManager:
             self._settings, message_queue=self._settings.queue_url, drain_timeout=part - min(MARGIN, part / 2)
         )
 
-    def _watch(self, child: _Child, process: subprocess.Popen[bytes], reader: int) -> None:
-        with open(reader, "rb", buffering=0) as pipe:
-            if pipe.read(1):
-                child.was_ready = True
-        self._events.put(_Exited(child, process.pid, process.wait()))
+    def _watch(self, child: _Child, process: subprocess.Popen[bytes], ready: threading.Thread) -> None:
+        with contextlib.suppress(ChildProcessError):  # waited for by `_kill`
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOWAIT):
+                # an exit stays for Popen to wait for
+                stop = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+                if stop is None:
+                    break
+                self._events.put(_Stopped(child, process.pid, stop.si_code == os.CLD_STOPPED))
+        code = process.wait()
+        ready.join(_READY_WAIT)
+        self._events.put(_Exited(child, process.pid, code))
 
     def _bury(self, event: _Exited) -> int | None:
         """Note that a child is gone, and when it is to come back; an exit code if all is to end with it."""
@@ -238,7 +294,7 @@ class ProcessManager:
             event = self._next_event(until)
             if isinstance(event, int):
                 return event
-            if event is not None:
+            if isinstance(event, _Exited):
                 event.child.gone()
         return None
 
@@ -249,6 +305,12 @@ class ProcessManager:
                 child.process.kill()
                 child.process.wait()
                 child.gone()
+
+
+def _read_ready(child: _Child, reader: int) -> None:
+    with open(reader, "rb", buffering=0) as pipe:
+        if pipe.read(1):
+            child.was_ready = True
 
 
 def child_start() -> tuple[ChildStart, "Parent"]:
@@ -343,7 +405,7 @@ def _serve_queues(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _signals(events: "queue.SimpleQueue[_Exited | int]") -> Iterator[None]:
+def _signals(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
     """SIGTERM and SIGINT become events, for as long as the block lasts."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number in before:

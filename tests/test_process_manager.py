@@ -14,6 +14,7 @@ MANAGER = """
 import sys
 from pyspider_lite import configuration, log, process_manager
 log.setup()
+process_manager.STOPPED, process_manager.LATE = 1.0, 0.5
 options = configuration.load(None, {"data_path": sys.argv[1], "drain_timeout": sys.argv[3], "rpc_secret": "t0psecret", "all": {"fetcher_num": 2}}, {}).settings
 sys.exit(process_manager.ProcessManager(options, (sys.executable, sys.argv[2])).run())
 """
@@ -135,6 +136,41 @@ def test_who_dies_is_started_again_and_the_others_stay(suite):
     assert code == 143
     assert f"processor[0] (pid {victim}) ended by SIGKILL" in log
     assert len(one.events("start")) == 6
+
+
+def test_who_is_stopped_by_a_signal_is_replaced(suite):
+    """A script can do that to its processor; one that goes on in time stays."""
+    one = suite()
+    until(one.is_up)
+    pids = dict(one.events("ready"))
+    os.kill(pids["fetcher0"], signal.SIGSTOP)
+    os.kill(pids["processor0"], signal.SIGSTOP)
+    os.kill(pids["fetcher0"], signal.SIGCONT)
+    until(lambda: len(one.events("ready")) == 6)
+    assert one.events("ready")[-1][0] == "processor0"
+    one.process.send_signal(signal.SIGTERM)
+    code, log = one.end()
+    assert code == 143 and len(one.events("start")) == 6
+    assert f"processor[0] (pid {pids['processor0']}) has been stopped by a signal for 1 s" in log
+    assert f"processor[0] (pid {pids['processor0']}) ended by SIGKILL" in log
+
+
+def test_who_is_stopped_together_with_us_is_not_replaced_when_all_goes_on(suite):
+    one = suite()
+    until(one.is_up)
+    pids = [pid for _, pid in one.events("ready")]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    one.process.send_signal(signal.SIGSTOP)
+    time.sleep(2.0)
+    one.process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(1.2)
+    one.process.send_signal(signal.SIGTERM)
+    code, log = one.end()
+    assert code == 143 and len(one.events("start")) == 5 and "killed" not in log
 
 
 def test_restarts_become_slower(suite):

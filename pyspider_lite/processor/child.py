@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from pyspider_lite import old_names
+from pyspider_lite.processor import descendants
 from pyspider_lite.processor.child_process import ChildOptions
 from pyspider_lite.processor.pipe import Channel, Done, NeedScript, Run, Script
 from pyspider_lite.processor.runner import Runner
@@ -52,6 +53,7 @@ def main(sock: socket.socket, wake: int, options: dict[str, Any]) -> None:
         backstop = 2 * settings.memory_limit
         resource.setrlimit(resource.RLIMIT_DATA, (backstop, backstop))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    descendants.mark(descendants.SCRIPT)
     Child(Channel(sock), wake, settings).serve()
     sys.stdout.flush()
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from secrets import token_hex
 
 from msgspec import Struct, to_builtins
 
@@ -63,7 +62,6 @@ class ChildProcess:
     def __init__(self, options: ChildOptions) -> None:
         self._options = options
         self._zygote: subprocess.Popen[bytes] | None = None
-        self._mark = token_hex(16)
         self._control: socket.socket | None = None
         self._control_lines = b""
         self._exit: int | None = None
@@ -111,6 +109,8 @@ class ChildProcess:
 
     def _start_zygote(self) -> None:
         self.close()
+        # a processor before us, and its zygote, may have been killed
+        descendants.end_orphans(_PATIENCE)
         # what a zygote leaves behind when somebody kills it comes to us, wherever it sits
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair()
@@ -124,7 +124,6 @@ class ChildProcess:
                 start_new_session=True,
                 stdin=subprocess.DEVNULL if capture else None,
                 stdout=2,  # stdout is for results
-                env={**os.environ, descendants.MARK: self._mark},
             )
         self._control = ours
         self._control_lines = b""
@@ -227,7 +226,7 @@ class ChildProcess:
                 self._zygote.wait(_PATIENCE)
             except subprocess.TimeoutExpired:
                 self._end_zygote()
-            descendants.end_orphans(self.pid, self._mark, _PATIENCE)
+            self._end_orphans()
 
     def _end_zygote(self) -> None:
         if self._control is not None:
@@ -237,7 +236,13 @@ class ChildProcess:
             self._zygote.kill()
             self._zygote.wait(_PATIENCE)
             self._zygote = None
-            descendants.end_orphans(self.pid, self._mark, _PATIENCE)
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """After the death of a zygote. Its child may be too young to have a mark."""
+        if self.pid in descendants.children(os.getpid()):
+            descendants.end(self.pid)
+        descendants.end_orphans(_PATIENCE)
 
     def _died(self, detail: str) -> ChildDied:
         """The reason in words, once the zygote has told it; nothing of the child is left afterwards."""

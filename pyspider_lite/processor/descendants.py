@@ -1,8 +1,9 @@
-"""The processes that scripts start beside the child: how many, how large, and their end. Read from /proc; used by `child_process`
-and `zygote`."""
+"""The processes that scripts start beside the child: how many, how large, and their end. Read from /proc; used by `child_process`,
+`zygote` and `child`, and by `process_manager` when all is over."""
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -11,8 +12,12 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 #: niceness of those that are to let others go first
 _NICE = 5
-#: environment variable by which a process tells under which zygote it was started
-MARK = "PYSPIDER_LITE_ZYGOTE"
+#: a limit that no kernel since Linux 2.4.25 knows any more, and that every process inherits, whatever it does to its environment, its
+#: session and its files: the mark of zygotes, and of all that scripts start
+_RLIMIT_LOCKS = 10
+ZYGOTE, SCRIPT = 0x7079_7370_6964_6572, 0x7079_7370_6964_6571
+#: seconds between two looks whether those that were killed are gone
+_PAUSE = 0.01
 
 
 def children(pid: int) -> list[int]:
@@ -86,29 +91,63 @@ def _strays(child: int, started: list[int]) -> Iterator[str]:
         yield f"/proc/{pid}"
 
 
-def end_orphans(child: int, mark: str, patience: float) -> None:
-    """After the death of a zygote: kill its ``child`` and all others that carry ``mark``, which were handed to us as their subreaper.
-    A child of a child comes only when that is gone, so look until none is left, for ``patience`` seconds at most."""
-    if child in children(os.getpid()):
-        # one that is ending already shows its mark no more
-        _end(child)
+def mark(value: int) -> None:
+    """This process, and all that it starts from now on, is known by `ZYGOTE` or `SCRIPT`. The mark can only be lowered."""
+    # who may not raise a limit, and where there is none: what is left behind then is not found
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(_RLIMIT_LOCKS, (value, value))
+
+
+def end_orphans(patience: float) -> None:
+    """Kill what scripts have left behind whose zygotes are gone, of whichever processor of this machine, until nothing is left of it,
+    for ``patience`` seconds at most."""
     deadline = time.monotonic() + patience
-    while marked := [pid for pid in children(os.getpid()) if _carries(pid, mark)]:
-        for pid in marked:
-            _end(pid)
+    while found := orphans():
+        for pid in found:
+            end(pid)
         if time.monotonic() > deadline:
             return
+        time.sleep(_PAUSE)
 
 
-def _end(pid: int) -> None:
+def orphans() -> list[int]:
+    """Processes that scripts have started and that no zygote is above any more."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if _mark_of(pid) == SCRIPT and _is_orphan(pid)]
+
+
+def _is_orphan(pid: int) -> bool:
+    state, parent = _state(pid)
+    if state in ("", "Z") and parent != os.getpid():
+        return False  # gone, or nobody's work but its parent's
+    while (mark := _mark_of(parent)) == SCRIPT:
+        _, parent = _state(parent)
+    # who is gone at this moment has left its children to another: the next look sees them there
+    return mark not in (ZYGOTE, None)
+
+
+def _mark_of(pid: int) -> int | None:
+    """None if it is gone."""
+    try:
+        return resource.prlimit(pid, _RLIMIT_LOCKS)[1] if pid else None
+    except ProcessLookupError:
+        return None
+    except (OSError, ValueError):
+        return 0  # another user's
+
+
+def _state(pid: int) -> tuple[str, int]:
+    """The letter of its state and its parent; ("", 0) if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+        return state.decode(), int(parent)
+    except (OSError, ValueError):
+        return "", 0
+
+
+def end(pid: int) -> None:
+    """Kill a process, and reap it if it is a child of ours."""
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-
-
-def _carries(pid: int, mark: str) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={mark}".encode() in file.read().split(b"\0")
-    except OSError:
-        return False

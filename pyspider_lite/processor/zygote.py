@@ -151,6 +151,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     # SIGTERM is meant for the processor, which decides; it comes here only when someone signals every process
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    descendants.mark(descendants.ZYGOTE)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # a script may have stopped us: then we would not see that the processor is gone, and stay for ever with all that it started
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)

@@ -285,15 +285,11 @@ class Leases:
             if place.worker is None:
                 if place.evidence is not None and self._clock - place.evidence > UNCLAIMED_AFTER:
                     # who took it may have died of it before the claim was sent
-                    if place.queue in _SCRIPTS:
-                        self._suspect(place.keys)
-                    self._lose_all(place, "its batch vanished from the queue")
+                    self._lose_unseen(place, "its batch vanished from the queue")
             elif place.worker not in self.workers:
                 # claimed by somebody of whom no beat was ever seen
                 if self._clock - (place.since or 0) > DEAD_AFTER:
-                    if place.queue in _SCRIPTS:
-                        self._suspect(place.keys)
-                    self._lose_all(place, "its worker is unknown")
+                    self._lose_unseen(place, "its worker is unknown")
             elif self.workers[place.worker].beat.role in held_back:
                 place.since = self._clock
             else:
@@ -372,6 +368,11 @@ class Leases:
         key = self._blamed.pop(worker, None)
         if key is not None and (deaths := self.deaths.pop(key, 0)) > 1:
             self.deaths[key] = deaths - 1
+
+    def _lose_unseen(self, place: _Batch, reason: str) -> None:
+        if place.queue in _SCRIPTS:
+            self._suspect(place.keys)
+        self._lose_all(place, reason)
 
     def _lose_all(self, place: _Batch, reason: str) -> None:
         for key in list(place.keys):

@@ -3,10 +3,10 @@ goes on meanwhile at more than half of its pace (demand UA39). Two real processo
 """
 
 import json
+import os
 import textwrap
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,26 +155,9 @@ def pace(suite: Any, until: Callable[[], Any], timeout: float) -> float:
     return (count(suite) - before) / (time.monotonic() - began)
 
 
-def marks(suite: Any) -> set[bytes]:
-    """What the processes carry in which scripts run, and what these start."""
-    found = set()
-    for processor in suite.children("processor"):
-        for pid in descendants.below(processor):
-            found |= {word for word in environment(pid) if word.startswith(descendants.MARK.encode())}
-    return found
-
-
-def environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def carriers(wanted: set[bytes]) -> list[int]:
-    """All processes of this machine that carry one of these marks."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if wanted.intersection(environment(pid))]
+def below_processors(suite: Any) -> set[int]:
+    """The processes in which scripts run, and what these start."""
+    return {pid for processor in suite.children("processor") for pid in descendants.below(processor)}
 
 
 @pytest.mark.parametrize(
@@ -188,11 +171,11 @@ def test_all_of_them_beside_a_crawl(make_suite: Callable[..., Any], names: list[
     began = time.monotonic()
     quiet = pace(suite, lambda: time.monotonic() > began + 2, 10)
     suite.push("hostile", hostile(names))
-    seen: set[bytes] = set()
+    seen: set[int] = set()
 
     def over() -> bool:
         time.sleep(0.3)
-        seen.update(marks(suite))
+        seen.update(below_processors(suite))
         return ended(suite).keys() >= set(names)
 
     assert pace(suite, over, 240) > quiet / 2
@@ -203,8 +186,9 @@ def test_all_of_them_beside_a_crawl(make_suite: Callable[..., Any], names: list[
     assert max(track["time"] for track in tracks.values()) < LIMIT + SOON
     # a zygote and its child, and the zygotes of the two lanes that were set aside
     suite.wait(lambda: all(len(list(descendants.below(pid))) <= 4 for pid in suite.children("processor")), SOON)
+    seen.update(below_processors(suite))
     assert suite.stop() == 143
-    assert not carriers(seen | marks(suite))
+    assert not [pid for pid in seen if os.path.exists(f"/proc/{pid}")] and not descendants.orphans()
 
 
 def reads(exception: str | None, expected: str) -> bool:

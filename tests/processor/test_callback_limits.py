@@ -105,13 +105,24 @@ def test_processes_that_scripts_leave_behind_are_bounded(fresh_rig, caplog):
     )
 
 
-def test_a_script_that_kills_the_zygote_leaves_no_process_behind(fresh_rig, tmp_path):
+@pytest.mark.parametrize("env", [None, {}])
+def test_a_script_that_kills_the_zygote_leaves_no_process_behind(fresh_rig, tmp_path, env):
+    """Not even one that has left its session, its parent, its files and its environment."""
     fresh_rig.start()
     body = f"""
         def cb(self, response):
-            pid = subprocess.Popen(["sleep", "100"], start_new_session=True).pid
-            open({str(tmp_path / "pid")!r}, "w").write(str(pid))
-            os.kill(os.getppid(), signal.SIGKILL)
+            zygote = os.getppid()
+            if not os.fork():
+                os.setsid()
+                if os.fork():
+                    os._exit(0)
+                open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+                os.closerange(0, 100)
+                os.execve("/bin/sleep", ["sleep", "100"], {env!r} if {env!r} is not None else dict(os.environ))
+            while not os.path.exists({str(tmp_path / "pid")!r}):
+                time.sleep(0.01)
+            time.sleep(0.1)
+            os.kill(zygote, signal.SIGKILL)
             time.sleep(60)
     """
     fresh_rig.run(fresh_rig.page(script(body)))
