@@ -39,6 +39,8 @@ MIN_SHARE = 10
 #: control work in flight at most
 CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
+#: without them nothing that fetchers bring is over
+NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
 #: projects that the watchdog looks at, at most
 WATCHED = 100
 #: seconds that a fetch may take when the task does not say (behaviour H55)
@@ -285,6 +287,7 @@ class Dispatcher:
             queued=queued,
             free=sum(max(0, beat.pool_size - beat.load) for beat in fetchers if not beat.state),
             room=self._tasks_out.room(),
+            silent={str(role): silence for role in NEEDED if (silence := self._leases.silence(role))},
         )
 
     def _waiting(self, project: ProjectRun, now: float) -> Waiting | None:

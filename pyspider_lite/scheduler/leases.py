@@ -108,6 +108,8 @@ class Leases:
         self._leases: dict[LeaseKey, _Lease] = {}
         self._batches: dict[str, _Batch] = {}
         self._lost: list[Lost] = []
+        #: when a worker of each role was heard last, in the clock of `advance`
+        self._heard: dict[str, float] = {}
         #: silent workers that a death was counted for, and over which task
         self._blamed: dict[str, LeaseKey] = {}
         self._put = 0
@@ -139,6 +141,12 @@ class Leases:
         """Pool sizes of the workers of a role that are at work: alive, and neither paused nor draining."""
         beats = (worker.beat for worker in self.workers.values())
         return [beat.pool_size for beat in beats if beat.role == role and not beat.state]
+
+    def silence(self, role: str) -> float:
+        """Seconds since a worker of a role was heard last, or since we began to listen; 0 while one is taken for alive."""
+        if any(worker.beat.role == role for worker in self.workers.values()):
+            return 0.0
+        return self._clock - self._heard.get(role, 0.0)
 
     # --- what happens to a run ------------------------------------------------------------------------------------------
 
@@ -237,6 +245,7 @@ class Leases:
             self._bury(beat.worker, died=False)
             return
         self.workers[beat.worker] = Worker(beat, self._clock)
+        self._heard[beat.role] = self._clock
         held: set[LeaseKey] = set()
         for batch, runs in beat.holds.items():
             place = self._batches.get(batch)

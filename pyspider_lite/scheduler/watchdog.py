@@ -3,7 +3,7 @@ holds it (design, promise 3). Pure. Used by `scheduler`, which looks and repairs
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -18,6 +18,8 @@ class Repair(enum.Enum):
     WINDOW = "their tasks are looked up anew"
     #: take what nobody holds for lost
     LEASES = "they are given out again"
+    #: somebody has to look after them
+    WORKERS = "they are to be started, or freed"
     #: nothing that the scheduler can do
     NONE = "restart the scheduler if this goes on"
 
@@ -47,6 +49,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     free: int
     #: batches that the publisher takes now
     room: int
+    #: roles of which no worker is heard, and for how many seconds
+    silent: Mapping[str, float] = {}
 
 
 class Hold(Struct, frozen=True):
@@ -78,6 +82,15 @@ def diagnose(standing: Standing) -> Hold | None:
         return None
     due = sum(project.due for project in standing.waiting)
     what = f"tasks are due ({due} at least, of {_names(standing.waiting)}) and fetchers are free"
+    hold = _find(standing, what)
+    if not standing.silent:
+        return hold
+    silent = " and ".join(f"no {role} has beaten for {seconds:.0f} s" for role, seconds in standing.silent.items())
+    why = "dead, stopped by a signal, or cut off: see their logs and `cluster list`"
+    return Hold(f"{what}, but {silent} ({why})", hold.repair if hold else Repair.WORKERS)
+
+
+def _find(standing: Standing, what: str) -> Hold | None:
     if standing.in_flight >= standing.budget:
         if standing.held or standing.queued:
             return None  # they work, or will

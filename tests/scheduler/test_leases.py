@@ -191,6 +191,16 @@ def test_a_worker_that_leaves(at: Clocked) -> None:
     assert at.leases.workers == {}
 
 
+def test_how_long_nobody_of_a_role_was_heard(at: Clocked) -> None:
+    at.wait(3)
+    assert at.leases.silence(Role.FETCHER) == 3
+    at.wait(2, beat())
+    at.wait(DEAD_AFTER)
+    assert at.leases.silence(Role.FETCHER) == 0
+    at.wait(1)
+    assert at.leases.silence(Role.FETCHER) == DEAD_AFTER + 1
+
+
 def test_released(at: Clocked) -> None:
     at.give("b", run("t1"), run("t2"))
     at.leases.claim(claim("b", run("t1"), run("t2")))

@@ -27,6 +27,7 @@ def test_it_barks_once_in_a_while_and_only_if_nothing_was_given_out():
     ("change", "cause", "repair"),
     [
         ({"waiting": []}, None, None),
+        ({"in_flight": 200, "held": 200, "silent": {"processor": 41.0}}, "no processor has beaten for 41 s", Repair.WORKERS),
         ({"free": 0}, None, None),
         ({"in_flight": 200, "held": 200}, None, None),
         ({"in_flight": 200, "queued": 1}, None, None),
@@ -50,16 +51,20 @@ def fetcher(crawl: Crawl, **holds: list) -> Beat:
     return Beat(worker="f1", role=Role.FETCHER, host="h", pid=1, pool_size=100, load=0, holds=holds)
 
 
-def wait(crawl: Crawl, seconds: float) -> None:
+def wait(crawl: Crawl, seconds: float, heard: bool = True) -> None:
+    others = [
+        Beat(worker=role, role=role, host="h", pid=1, pool_size=1) for role in (Role.PROCESSOR, Role.RESULT_WORKER)
+    ]
     for _ in range(round(seconds)):
-        crawl.step(fetcher(crawl), after=1.0, drained=True)
+        crawl.step(fetcher(crawl), *(others if heard else ()), after=1.0, drained=True)
 
 
 def submit(crawl: Crawl, *numbers: int) -> None:
     crawl.submit(*[NewTask(taskid=str(n), project="p", url=f"http://site.test/{n}") for n in numbers])
 
 
-def test_a_project_that_was_put_off_for_ever(crawl, caplog):
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_project_that_was_put_off_for_ever(crawl, caplog, heard):
     crawl.project()
     crawl.ready("p")
     submit(crawl, 1)
@@ -72,11 +77,12 @@ def test_a_project_that_was_put_off_for_ever(crawl, caplog):
     # a defect: the row is due, and nobody knows
     crawl.scheduler.leases.end("p", "2")
     project.window.more, project.window.next_due, project.wake_at = False, math.inf, math.inf
-    wait(crawl, STILL - 4)
+    wait(crawl, STILL - 4, heard)
     assert not crawl.tasks() and "stood still" not in caplog.text
-    wait(crawl, 8)
+    wait(crawl, 8, heard)
     assert [task.taskid for task in crawl.tasks()] == ["2"]
-    assert "p would be looked at only in inf s; their tasks are looked up anew" in caplog.text
+    assert ("p would be looked at only in inf s; their tasks are looked up anew" in caplog.text) == heard
+    assert ("no processor has beaten for" in caplog.text) != heard
 
 
 def test_rest_is_no_standstill(crawl, caplog):
