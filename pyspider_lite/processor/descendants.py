@@ -136,6 +136,16 @@ def _mark_of(pid: int) -> int | None:
         return 0  # another user's
 
 
+def is_stopped(pid: int) -> bool:
+    """By a signal, and not from a terminal (Ctrl-Z), whose user knows of it; a debugger's stop is another state."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return fields[0] == b"T" and fields[4] == b"0"
+
+
 def _state(pid: int) -> tuple[str, int]:
     """The letter of its state and its parent; ("", 0) if it is gone."""
     try:

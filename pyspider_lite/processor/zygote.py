@@ -5,6 +5,9 @@ It has at most one child, and it alone kills and reaps it, with its process grou
 pids cannot be mistaken. When the processor is gone (its end of the control socket closed) child and zygote end; when the zygote is
 gone the kernel kills the child.
 
+A script may stop the processor (SIGSTOP), and a supervisor sees only what ends: under one, the zygote kills a processor that has been stopped
+for `STOPPED` seconds (`all` would have been faster).
+
 Control socket: ``spawn`` with the child's end of a socket pair and of a pipe, ``kill``; answers ``pid N``, ``exit STATUS``.
 """
 
@@ -17,6 +20,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 
 from pyspider_lite.processor import descendants
@@ -25,6 +29,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 #: a child is the first to go when the machine runs out of memory
 _OOM_SCORE = "500"
+#: seconds after which a processor is killed that a signal has stopped, and how often that is looked at: nobody tells a child of it
+STOPPED, _LOOKS = 40.0, 8
 
 
 def _prctl(option: int, value: int) -> None:
@@ -36,13 +42,18 @@ def _prctl(option: int, value: int) -> None:
 class Zygote:
     """The loop of the zygote process."""
 
-    def __init__(self, control: socket.socket, options: dict[str, object]) -> None:
+    def __init__(self, control: socket.socket, options: dict[str, object], stopped: float = STOPPED) -> None:
         self._control = control
         self._options = options
         self._pid = 0
         self._buffer = b""
         self._descriptors: list[int] = []
         self._woken, self._wake = os.pipe()
+        self._patience = stopped
+        #: the processor, and since when it has been stopped, as far as we saw, monotonic
+        self._processor = os.getppid()
+        self._stopped: float | None = None
+        self._looked = 0.0
 
     def run(self) -> None:
         """Serve until the processor is gone."""
@@ -50,14 +61,30 @@ class Zygote:
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         control = self._control.fileno()
+        look = self._patience / _LOOKS if _is_supervised(self._processor) else None
         while True:
-            ready, _, _ = select.select([control, self._woken], [], [])
+            ready, _, _ = select.select([control, self._woken], [], [], look)
+            if look is not None:
+                self._look_at_processor(time.monotonic(), look)
             if self._woken in ready:
                 os.read(self._woken, 4096)
                 self._reap(block=False)
             if control in ready and not self._serve():
                 break
         self._kill()
+
+    def _look_at_processor(self, now: float, interval: float) -> None:
+        # we may have been stopped with it, and whoever did that lets it go on as he did us
+        late = now - self._looked > 3 * interval
+        self._looked = now
+        if late or not descendants.is_stopped(self._processor):
+            self._stopped = None
+        elif self._stopped is None:
+            self._stopped = now
+        elif now - self._stopped >= self._patience and os.getppid() == self._processor:
+            text = f"processor {self._processor} has been stopped by a signal for {self._patience:.0f} s (SIGSTOP; a script may have sent it): killed"
+            print(text, file=sys.stderr, flush=True)
+            os.kill(self._processor, signal.SIGKILL)
 
     def _serve(self) -> bool:
         try:
@@ -142,6 +169,11 @@ class Zygote:
     def _tell(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self._control.sendall(line.encode() + b"\n")
+
+
+def _is_supervised(processor: int) -> bool:
+    """Whether supervisord or systemd (248 or later) started it, and will start it again."""
+    return "SUPERVISOR_ENABLED" in os.environ or os.environ.get("SYSTEMD_EXEC_PID") == str(processor)
 
 
 def main() -> None:
