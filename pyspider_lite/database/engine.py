@@ -4,6 +4,7 @@ SQLAlchemy's exceptions end here: what leaves is a DatabaseError (try again late
 differs between the products is in `sqlite`, `mysql` and `postgresql`.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -16,6 +17,8 @@ from pyspider_lite.database.server import Description, Server
 from pyspider_lite.database.sqlite import WRITE, SqliteFile
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import ConfigError, DatabaseError, DataError
+
+logger = logging.getLogger(__name__)
 
 _TABLE = "pyspider_lite_table"
 #: stands for the name of a table in a statement that is made and compiled once for the tables of all projects
@@ -59,6 +62,8 @@ class Database:
         self.dialect = self._engine.dialect.name
         #: how often a table was found missing that was there before; then every table must be looked at again
         self.lost_tables = 0
+        #: how often another database was found in the place of ours; then whatever is remembered of it is of no use
+        self.replaced = 0
         #: the open write transaction; reads of this object take part in it
         self._transaction: sa.Connection | None = None
 
@@ -118,8 +123,25 @@ class Database:
                 if self.dialect in UNLOCK_TABLES and not conn.invalidated:
                     conn.exec_driver_sql(UNLOCK_TABLES[self.dialect]).all()
 
+    def _look_for_another(self) -> None:
+        """What is written to a file that was replaced is lost, and nobody hears of it. Asked before each transaction, some microseconds."""
+        what = self._server.replaced()
+        if not what:
+            return
+        logger.error(
+            "%s: %s while it was open; it is opened anew, and what was written since is only in the old one",
+            *(self._shown, what),
+        )
+        self._engine.dispose()
+        self._server.let_go()
+        self._ready = False
+        self.lost_tables += 1
+        self.replaced += 1
+        raise DatabaseError(f"{self._shown}: {what}; opening it anew", self._shown)
+
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
+        self._look_for_another()
         try:
             with self._lock, self._translated(), self._engine.connect() as conn:
                 yield conn

@@ -35,6 +35,14 @@ class Server(Protocol):
         """Whether it says that a table is missing."""
         ...
 
+    def replaced(self) -> str:
+        """What happened to the database under the open connections, "" as long as it is still the one that they have."""
+        ...
+
+    def let_go(self) -> None:
+        """The connections to what was replaced are closed: nothing of it may get into what is opened next."""
+        ...
+
     def describe(self) -> Description:
         """Connect and look, change nothing; raises the driver's exceptions."""
         ...

@@ -1,9 +1,12 @@
-"""SQLite: one file, or memory: how it is opened, the words for what goes wrong with it."""
+"""SQLite: one file, or memory: how it is opened, how it shows that another was put in its place, the words for what goes wrong with it."""
 
+import fcntl
+import logging
 import os
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ from pyspider_lite.database import deadlines
 from pyspider_lite.database.server import Description, about_tables
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import ConfigError, DatabaseError
+
+logger = logging.getLogger(__name__)
 
 #: execution option of a connection whose transactions write
 WRITE = "pyspider_lite_write"
@@ -34,6 +39,8 @@ class SqliteFile:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        #: device and inode of the file, its log and its shared memory when they were opened
+        self._opened: dict[str, tuple[int, int] | None] = {}
 
     def make_engine(self, *, durable: bool) -> sa.Engine:
         options: dict[str, Any] = {"poolclass": StaticPool} if not self.target.path else {"pool_size": 1}
@@ -53,6 +60,10 @@ class SqliteFile:
             _use_wal(connection)
             connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             connection.execute("PRAGMA cache_size=-32768")
+            if self.target.path:
+                # the first read makes the log
+                connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+                self._opened = {suffix: _identity(self.target.path + suffix) for suffix in ("", "-wal", "-shm")}
 
         @sa.event.listens_for(engine, "begin")
         def begin(conn: sa.Connection) -> None:
@@ -73,6 +84,27 @@ class SqliteFile:
 
     def lost_table(self, error: BaseException) -> bool:
         return "no such table" in str(error)
+
+    def replaced(self) -> str:
+        before = self._opened.get("")
+        if before is None:
+            return ""
+        now = _identity(self.target.path)
+        return "" if now == before else "the file was removed" if now is None else "another file was put in its place"
+
+    def let_go(self) -> None:
+        # SQLite would take the log that is left beside a file for that file's
+        try:
+            with _locked(self.target.path + "-wal"):
+                for suffix in ("-wal", "-shm"):
+                    left, identity = self.target.path + suffix, self._opened[suffix]
+                    if identity is not None and _identity(left) == identity:
+                        os.replace(left, f"{left}.replaced")
+                        logger.warning("%s is of the file that was there before: kept as %s.replaced", left, left)
+        except OSError as error:
+            text = f"{error.filename} is of the file that was there before, and cannot be moved away: {error.strerror}"
+            raise DatabaseError(f"{self.target.shown}: {text}", self.target.shown) from None
+        self._opened = {}
 
     def describe(self) -> Description:
         version = f"SQLite {sqlite3.sqlite_version}"
@@ -98,6 +130,30 @@ class SqliteFile:
         elif not os.access(nearest, os.W_OK):
             problems.append(f"the folder {nearest} may not be written")
         return Description(found=[version, "the file does not exist yet"], problems=problems)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file it is; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """One process at a time, as long as the file is there: another must not move away what we have just made."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -50,12 +50,15 @@ class SqlTaskDB:
         self._workers = WorkerTable(self._database)
         self._letters = LetterTable(self._database)
         self._unreadable: set[str] = set()
+        #: the epoch written with last, and how often the database had been replaced when that began
+        self._term: tuple[int, int] | None = None
         self._clock = sa.select(clock(self._dialect))
         self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
 
     @contextmanager
     def begin(self, epoch: int | None) -> Iterator[TaskTx]:
         with self._database.write() as conn:
+            self._check_same(epoch)
             self._check_leader(conn, epoch)
             yield SqlTaskTx(self._database, conn, self._own, self._statements, self._tables, self._letters)
 
@@ -63,6 +66,17 @@ class SqlTaskDB:
         leader = self._leader_row(conn, self._lock_leader)
         if epoch is not None and leader.epoch != epoch:
             raise LostLeadership(f"{leader.holder or 'nobody'} leads with epoch {leader.epoch}, not we with {epoch}")
+
+    def _check_same(self, epoch: int | None) -> None:
+        """A copy that was put back may have our epoch, and not what we believe of its tasks."""
+        if epoch is None:
+            return
+        if self._term is None or self._term[0] != epoch:
+            self._term = (epoch, self._database.replaced)
+        if self._term[1] != self._database.replaced:
+            # the next to lead may have the same number
+            self._term = None
+            raise LostLeadership(f"epoch {epoch} was of a database that was replaced; what is in this one is read anew")
 
     def _leader_row(self, conn: sa.Connection, statement: sa.Select[Any]) -> Any:
         """Raises DatabaseError when it is not there: somebody dropped the database, and another makes it anew just now, or nobody yet."""
