@@ -93,6 +93,8 @@ class Assembly:
         self._health_url = health_url
         self._scripts = scripts
         self._prints = prints
+        #: what the processors of this machine have begun; `one` dies with its scripts
+        self._records = "" if scripts else os.path.join(options.data_path, "begun")
         #: called in the scheduler's thread whenever all projects are finished
         self.on_idle: Callable[[Any], None] | None = None
 
@@ -133,6 +135,7 @@ class Assembly:
             scheduler_cls=load_class(section.scheduler_cls, lambda: Scheduler, "scheduler-cls"),
             info=info,
             orders=self._orders(info),
+            records=self._records,
             coordination=election.parse(self._options.coordination) if self._options.coordination else None,
         )
         remote = Remote(daemon, functools.partial(connect_taskdb, self._options))
@@ -183,6 +186,7 @@ class Assembly:
         return Part(fetcher, heartbeat, Remote(fetcher).functions())
 
     def _processor(self) -> Part:
+        from pyspider_lite.flight_recorder import FlightRecorder
         from pyspider_lite.processor.processor import Options, Processor
 
         section = self._options.processor
@@ -190,6 +194,7 @@ class Assembly:
         processor = load_class(section.processor_cls, lambda: Processor, "processor-cls")(
             heartbeat=heartbeat,
             projectdb=self._projectdb(),
+            recorder=FlightRecorder(self._records, heartbeat.info.worker) if self._records else None,
             connect_pages=connector(self._options, QueueName.TO_PROCESSOR),
             connect_control=connector(self._options, QueueName.CONTROL),
             connect_results=connector(self._options, QueueName.RESULTS),

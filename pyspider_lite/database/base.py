@@ -99,6 +99,10 @@ class TaskTx(Protocol):
         """Enter control work; an id that exists is left as it is. ``seq`` is given by the database."""
         ...
 
+    def mark_controls(self, rows: Sequence[Control]) -> None:
+        """Write the tasks of these rows over those that are there; nothing else of a row changes."""
+        ...
+
     def delete_controls(self, ids: Iterable[str]) -> None: ...
 
     def project_states(self, projects: Iterable[str]) -> dict[str, ProjectState]:

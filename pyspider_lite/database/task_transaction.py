@@ -52,6 +52,7 @@ class OwnStatements:
             .limit(sa.bindparam("limit"))
         )
         self.add_control = insert_missing(dialect, CONTROL, ["id"], _CONTROL_COLUMNS)
+        self.mark_control = sa.update(CONTROL).where(c.id == sa.bindparam("key")).values(task=sa.bindparam("new_task"))
         self.delete_controls = sa.delete(CONTROL).where(key_in(c.id))
         self.all_states = sa.select(*_STATE_COLUMNS)
         self.states = self.all_states.where(key_in(PROJECT_STATE.c.project))
@@ -164,6 +165,10 @@ class SqlTaskTx:
     def add_controls(self, rows: Sequence[Control]) -> None:
         # in the order given: it becomes the order of seq
         self._write(self._own.add_control, [_control_row(row) for row in rows], "control work")
+
+    def mark_controls(self, rows: Sequence[Control]) -> None:
+        columns = [{"key": row["id"], "new_task": row["task"]} for row in map(_control_row, rows)]
+        self._write(self._own.mark_control, columns, "control work")
 
     def delete_controls(self, ids: Iterable[str]) -> None:
         for keys in task_rows.chunks(sorted(store_key(control_id)[0] for control_id in ids)):

@@ -107,6 +107,11 @@ class Lane:
         return self._sent and not self.idle and self._question is None
 
     @property
+    def pages(self) -> list[Page]:
+        """That, and those that its child may begin after it."""
+        return self._pages
+
+    @property
     def runs_for(self) -> float:
         """Seconds since that began."""
         return time.monotonic() - self._started

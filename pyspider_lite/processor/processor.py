@@ -16,6 +16,7 @@ from pyspider_lite import error_kinds
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
+from pyspider_lite.flight_recorder import Begun, FlightRecorder
 from pyspider_lite.heartbeat import Heartbeat
 from pyspider_lite.models import Page, PageBatch, QueueName, Report
 from pyspider_lite.processor.child_process import ChildDied
@@ -55,7 +56,10 @@ class Processor:
         connect_control: Connect,
         connect_results: Connect,
         options: Options | None = None,
+        recorder: FlightRecorder | None = None,
     ) -> None:
+        """``recorder``: where what runs is written for the case that nobody is left to tell it; it is closed at the end of `run`."""
+        self._recorder = recorder
         self._options = options or Options()
         self._heartbeat = heartbeat
         self._stop_at: float | None = None
@@ -204,6 +208,8 @@ class Processor:
         self._outbox.flush()
         for lane in self._lanes():
             lane.child.close()
+        if self._recorder is not None:
+            self._recorder.close()
         for publisher in self._publishers:
             publisher.stop(max(1.0, self._stop_at - time.monotonic()))
 
@@ -237,6 +243,7 @@ class Processor:
         while not self._looked(lane, IDLE if self._outbox else LOOK_INTERVAL):
             if self._stop_at is not None:
                 self._heartbeat.release([page.task.key for page in lane.take_back()])
+                self._say_running()
             if self._give_up():
                 return
             self._look_aside()
@@ -293,6 +300,11 @@ class Processor:
         # what takes long is the more likely cause if we die
         pages = [lane.page for lane in (*self._aside, self._lane) if lane.page]
         self._heartbeat.running(pages[0].task.key if pages else None)
+        if self._recorder is not None:
+            # whoever kills us while we end is not the script
+            lanes = () if self._stop_at is not None else (*self._aside, self._lane)
+            begun = [page.task for lane in lanes for page in lane.pages]
+            self._recorder.note(Begun([task.key for task in begun], any(task.suspect for task in begun)))
 
     # --- pages that take long ---
 

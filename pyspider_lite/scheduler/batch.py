@@ -32,6 +32,8 @@ class Batch:
         self.ending: set[str] = set()
         #: automatic pauses that began or ended, by project: until when, and why
         self.pauses: dict[str, tuple[float, str]] = {}
+        #: how many workers died over tasks and control work, where that changed: by project and taskid or control id
+        self.deaths: dict[tuple[str, str], int] = {}
         #: called after the commit with the plan: acks, answers
         self.then: list[Callable[[Plan], None]] = []
         #: these reports stand for others that could not be stored
@@ -48,6 +50,7 @@ class Batch:
             or self.ticks
             or self.ending
             or self.pauses
+            or self.deaths
             or self.then
         )
 
@@ -121,6 +124,7 @@ class Batch:
         self.ticks.update(other.ticks)
         self.ending |= other.ending
         self.pauses.update(other.pauses)
+        self.deaths.update(other.deaths)
 
     def as_dead_letters(self, reason: str, now: float) -> list[DeadLetter]:
         """What is given up, kept with the reason."""

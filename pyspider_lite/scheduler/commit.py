@@ -101,6 +101,9 @@ class Committer:
                 wanted.setdefault(name, set())
             for task in tasks.fresh:
                 wanted[task.project].add(task.taskid)
+        for name, key in batch.deaths:
+            if key not in self._control_rows:
+                wanted.setdefault(name, set()).add(key)
         for order in batch.orders:
             wanted.setdefault(order.project, set()).update(order.tasks)
         return {name: ids for name, ids in wanted.items() if name in self._projects}
@@ -126,6 +129,8 @@ class Committer:
         self._decide_submissions(plan, submitted)
         for order in batch.orders:
             task_orders.carry_out(plan, order)
+        for (name, key), deaths in batch.deaths.items():
+            plan.note_deaths(name, key, deaths, self._control_rows.get(key))
         for row in batch.controls:
             plan.controls[row.id] = row
         for name, planned in plan.projects.items():
@@ -224,6 +229,8 @@ class Committer:
                 states.append(after)
         if states:
             tx.put_project_states(states)
+        if plan.marked_controls:
+            tx.mark_controls(sorted(plan.marked_controls, key=lambda row: row.id))
         if plan.controls:
             tx.add_controls([replace(row, created=now) for _, row in sorted(plan.controls.items())])
         if plan.done_controls:

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from typing import Any
 
 from msgspec import convert
+from msgspec.structs import replace
 
 from pyspider_lite import cron
 from pyspider_lite.database.base import TaskDB
@@ -144,6 +145,8 @@ class ControlWork:
         if row.kind == ControlKind.DELETE:
             self.deletions[row.id] = row
             return
+        self._dispatcher.recall(row)
+        row = replace(row, task=replace(row.task, schedule=rules.with_deaths(row.task.schedule, 0)))
         self.rows[row.id] = row
         if row.kind == ControlKind.INFO:
             self._ready.appendleft(row.id)  # everything of the project waits for it
@@ -159,6 +162,7 @@ class ControlWork:
         room = self._dispatcher.control_room()
         chosen: list[tuple[Control, ProjectRun]] = []
         in_flight = self._dispatcher.in_flight()
+        self._dispatcher.begin_round()
         for _ in range(len(self._ready)):
             if len(chosen) >= room:
                 break
@@ -170,6 +174,8 @@ class ControlWork:
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 del self.rows[row.id]
                 self._foreign.add(row.id)
+            elif project is not None and project.active and not self._dispatcher.may_go((row.project, row.id)):
+                self._ready.append(row.id)
             elif project is not None and project.active:
                 chosen.append((row, project))
             else:

@@ -1,6 +1,7 @@
 """The scheduler as a process: waits to lead, then runs `Scheduler.step` with the threads that feed it, until it is stopped or
 another scheduler leads. Started by `bootstrap`."""
 
+import functools
 import logging
 import threading
 import time
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
-from pyspider_lite import outages
+from pyspider_lite import flight_recorder, outages
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as ConnectOne
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
@@ -155,7 +156,10 @@ class SchedulerDaemon:
         info: WorkerInfo | None = None,
         orders: ConnectOne | None = None,
         coordination: Address | None = None,
+        records: str = "",
     ) -> None:
+        """``records``: the folder of the `flight_recorder` of this machine's processors, "" if they have none."""
+        self._records = records
         self._taskdb = taskdb
         self._projectdb = projectdb
         self._resultdb = resultdb
@@ -275,6 +279,8 @@ class SchedulerDaemon:
                 adopt_for=ADOPT_FOR if epoch > 1 else 0.0,
             )
             self._waiter.back()
+            forget = functools.partial(flight_recorder.forget, self._records)
+            scheduler.deaths.found(flight_recorder.left_behind(self._records) if self._records else {}, forget)
             if self._holding:
                 scheduler.hold()
             consumers = self._consumers(scheduler, inbox, leadership)
@@ -390,6 +396,8 @@ class SchedulerDaemon:
                 if line := numbers.summary(scheduler.counters, scheduler.now):
                     logger.info(line)
             presence.look(clock, scheduler.leases)
+            for worker in scheduler.leases.take_buried() if self._records else ():
+                flight_recorder.forget(self._records, worker)
             if len(scheduler.leases) and clock - asked >= 1.0:
                 asked = clock
                 watch.ask(clock)

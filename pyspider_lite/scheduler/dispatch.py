@@ -24,8 +24,8 @@ from pyspider_lite.models import (
     TaskBatch,
     TaskStatus,
 )
-from pyspider_lite.scheduler import control
-from pyspider_lite.scheduler.leases import Leases
+from pyspider_lite.scheduler import control, rules
+from pyspider_lite.scheduler.leases import LeaseKey, Leases
 from pyspider_lite.scheduler.project_state import ProjectRun
 from pyspider_lite.scheduler.watchdog import Standing, Waiting
 
@@ -67,7 +67,7 @@ def to_dispatch(task: Task, project: ProjectRun, suspect: bool = False) -> Dispa
         url=task.url,
         run=task.run,
         generation=project.head.generation,
-        schedule=task.schedule,
+        schedule=rules.with_deaths(task.schedule, 0),
         fetch=crawl_config.join_fetch(task.fetch, config),
         process=crawl_config.join_process(task.process, config),
         track=task.track,
@@ -108,6 +108,8 @@ class Dispatcher:
         self.tasks_sent = 0
         self.controls_sent = 0
         self._turns = 0
+        #: one of `Leases.apart` may go
+        self._one_may_go = True
 
     # --- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -121,8 +123,9 @@ class Dispatcher:
             return 0
         ready = self._ready(projects, room, total, now)
         chosen = self._choose(ready, room, total, now)
+        self.begin_round()
         try:
-            tasks = [task for project, keys in chosen for task in self._read(project, keys)]
+            tasks = [task for project, keys in chosen for task in self._read(project, keys, now)]
         except DatabaseError:
             self._put_back(chosen, now)
             raise
@@ -150,6 +153,7 @@ class Dispatcher:
                     # another copy of it ended long ago; the row's run must not wait for this one
                     self._leases.end(name, key)
                 else:
+                    self._leases.recall((name, key), rules.deaths(task.schedule))
                     self._leases.set_cap((name, key), self._cap(to_dispatch(task, project)))
 
     def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
@@ -236,7 +240,22 @@ class Dispatcher:
             for key in keys:
                 project.window.add(key, now)
 
-    def _read(self, project: ProjectRun, keys: list[DueKey]) -> list[tuple[Dispatch, DueKey]]:
+    def begin_round(self) -> None:
+        """Of what may kill a whole machine one goes at a time: from now on `may_go` is asked in the order of giving out."""
+        self._one_may_go = not self._leases.one_is_out()
+
+    def may_go(self, key: LeaseKey) -> bool:
+        """Whether nothing in flight keeps it back."""
+        if key not in self._leases.apart:
+            return True
+        may, self._one_may_go = self._one_may_go, False
+        return may
+
+    def recall(self, row: Control) -> None:
+        """Deaths that the row of control work tells of."""
+        self._leases.recall((row.project, row.id), rules.deaths(row.task.schedule))
+
+    def _read(self, project: ProjectRun, keys: list[DueKey], now: float) -> list[tuple[Dispatch, DueKey]]:
         """The bodies of chosen tasks, in the order chosen; what is no longer waiting to run is left out."""
         rows = {task.taskid: task for task in self._taskdb.get(project.name, [key.taskid for key in keys])}
         found: list[tuple[Dispatch, DueKey]] = []
@@ -245,6 +264,11 @@ class Dispatcher:
             if task is None or task.status != TaskStatus.ACTIVE:
                 logger.warning("%s:%s is not there any more, left out", project.name, key.taskid)
                 project.bucket.take(-1)
+                continue
+            self._leases.recall((task.project, task.taskid), rules.deaths(task.schedule))
+            if not self.may_go((task.project, task.taskid)):
+                project.bucket.take(-1)
+                project.window.add(key, now)
             else:
                 found.append((to_dispatch(task, project, self._is_suspect(task.project, task.taskid)), key))
         return found

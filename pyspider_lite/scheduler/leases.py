@@ -100,6 +100,12 @@ class Leases:
         #: what was in the hands of a processor that died, until it is over: that may have died of any of them before it could say
         #: which one it ran. They are run one at a time, and each is named before it begins (docs/architecture.md)
         self.suspects: dict[LeaseKey, None] = {}
+        #: suspects of a death that the leader died with: all that ran may die again, so only one of them is in flight at a time
+        self.apart: dict[LeaseKey, None] = {}
+        #: keys whose number of deaths is another than in their row
+        self._counted: dict[LeaseKey, None] = {}
+        #: workers that died since somebody asked
+        self._buried: list[str] = []
         #: how many are in flight: tasks by project, and control work
         self.tasks: Counter[str] = Counter()
         self.controls = 0
@@ -198,7 +204,7 @@ class Leases:
         for run in release.runs:
             if self._with(run, release.worker):
                 if release.cut_off:
-                    self._die(run[:2])
+                    self.count_death(run[:2])
                     self._suspect([run[:2]])
                 self._lose(run[:2], "cut off" if release.cut_off else "released")
 
@@ -219,7 +225,43 @@ class Leases:
     def acquit(self, key: LeaseKey) -> None:
         """No worker will die of it any more: it is over, or given up."""
         self.deaths.pop(key, None)
-        self.suspects.pop(key, None)
+        for keys in (self.suspects, self.apart, self._counted):
+            keys.pop(key, None)
+
+    # --- deaths before our time -----------------------------------------------------------------------------------------
+
+    def recall(self, key: LeaseKey, deaths: int) -> None:
+        """Its row says how many workers died over it."""
+        if deaths and key not in self.deaths:
+            self.deaths[key] = deaths
+            self.suspect(key)
+
+    def suspect(self, key: LeaseKey) -> None:
+        """It may have killed all that ran on a machine, the scheduler with it."""
+        if len(self.apart) < _MOST_SUSPECTS:
+            self.suspects[key] = self.apart[key] = None
+
+    def count_death(self, key: LeaseKey) -> int:
+        """A worker died over it; how many have by now."""
+        self.deaths[key] = self.deaths.get(key, 0) + 1
+        self._counted[key] = None
+        return self.deaths[key]
+
+    def one_is_out(self) -> bool:
+        """One of `apart` is in flight, so the others wait."""
+        return any(key in self._leases for key in self.apart)
+
+    def take_counted(self) -> list[LeaseKey]:
+        """What is to be written into rows: keys whose number of deaths changed since the last call."""
+        counted, self._counted = list(self._counted), {}
+        return counted
+
+    def take_buried(self) -> list[str]:
+        """Workers whose deaths were counted since the last call."""
+        buried, self._buried = self._buried, []
+        return buried
+
+    # ---
 
     def forget(self, project: str) -> None:
         """The project is gone: nothing of it is in flight, whoever works on it."""
@@ -352,9 +394,10 @@ class Leases:
 
     def _bury(self, name: str, *, died: bool) -> None:
         worker = self.workers.pop(name, None)
+        self._buried = [*self._buried[-_MOST_BLAMED:], name] if died else self._buried
         running = worker.beat.running if worker and died else None
         if running and self._with(running, name):
-            self._die(running[:2])
+            self.count_death(running[:2])
             self._blamed[name] = running[:2]
             if len(self._blamed) > _MOST_BLAMED:
                 del self._blamed[next(iter(self._blamed))]
@@ -364,9 +407,6 @@ class Leases:
                 self._suspect(place.keys)
             self._lose_all(place, "its worker died" if died else "its worker left")
 
-    def _die(self, key: LeaseKey) -> None:
-        self.deaths[key] = self.deaths.get(key, 0) + 1
-
     def _suspect(self, keys: Iterable[LeaseKey]) -> None:
         self.suspects.update(dict.fromkeys(keys))
         for _ in range(len(self.suspects) - _MOST_SUSPECTS):
@@ -375,8 +415,10 @@ class Leases:
     def _absolve(self, worker: str) -> None:
         """It was silent and not dead (frozen, cut off): that is no task's fault."""
         key = self._blamed.pop(worker, None)
-        if key is not None and (deaths := self.deaths.pop(key, 0)) > 1:
-            self.deaths[key] = deaths - 1
+        if key is not None and (deaths := self.deaths.pop(key, 0)):
+            self._counted[key] = None
+            if deaths > 1:
+                self.deaths[key] = deaths - 1
 
     def _lose_unseen(self, place: _Batch, reason: str) -> None:
         if place.queue in _SCRIPTS:

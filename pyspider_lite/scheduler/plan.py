@@ -123,6 +123,8 @@ class Plan:
         self.projects: dict[str, ProjectPlan] = {}
         self.controls: dict[str, Control] = {}
         self.done_controls: set[str] = set()
+        #: rows of control work with another number of deaths
+        self.marked_controls: list[Control] = []
         self.applied: list[Report] = []
         self.stale: list[Report] = []
         self.dropped: list[Dropped] = []
@@ -144,6 +146,8 @@ class Plan:
         if state is None or state.run != report.run or state.status != TaskStatus.ACTIVE:
             self._stale(report, state)
             return
+        # the run is over: it has killed nobody
+        state = replace(state, schedule=rules.with_deaths(state.schedule, 0))
         if report.no_status:
             # pyspider left such a task to be run again for ever; here the run just says nothing of itself (H35)
             ended = rules.Ended(TaskStatus.SUCCESS, None, state.schedule, "success")
@@ -232,6 +236,24 @@ class Plan:
             if not report.ok:
                 ended = self._failed(report, schedule, retry_delay)
             self._show_as_task(project, report, row, ended)
+
+    def note_deaths(self, name: str, key: str, deaths: int, row: Control | None) -> None:
+        """So many workers died over the open run of a task, or over the control work of ``row``."""
+        if row is not None:
+            if row.id not in self.done_controls:
+                schedule = rules.with_deaths(row.task.schedule, deaths)
+                self.marked_controls.append(replace(row, task=replace(row.task, schedule=schedule)))
+            return
+        project = self.projects.get(name)
+        state = project.stored.get(key) if project is not None else None
+        if project is None or state is None or state.status != TaskStatus.ACTIVE:
+            return
+        if key in project.ends or key in project.restarts:
+            return  # another run is open now
+        schedule = rules.with_deaths(state.schedule, deaths)
+        if schedule != state.schedule:
+            project.stored[key] = replace(state, schedule=schedule)
+            project.priorities[key] = TaskPriority(taskid=key, priority=state.priority, schedule=schedule)
 
     def tick(self, name: str, ticks: Ticks) -> None:
         """The clock gave these ticks to the project's jobs."""

@@ -171,6 +171,22 @@ def first_due(schedule: Schedule, now: float) -> float:
 # --- reports ------------------------------------------------------------------------------------------------------------
 
 
+_DEATHS = "deaths"
+
+
+def deaths(raw: dict[str, Any]) -> int:
+    """How many workers died over the run that is open."""
+    value = raw.get(_DEATHS)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def with_deaths(raw: dict[str, Any], number: int) -> dict[str, Any]:
+    """The same schedule with this number; a run that ended has none."""
+    if not number and _DEATHS not in raw:
+        return raw
+    return {key: value for key, value in raw.items() if key != _DEATHS} | ({_DEATHS: number} if number else {})
+
+
 class Ended(Struct, frozen=True):
     """How a run ends: the task's next state."""
 

@@ -40,6 +40,7 @@ from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.commit import Committer
 from pyspider_lite.scheduler.control_work import ControlWork
 from pyspider_lite.scheduler.dead_letters import DeadLetters, letter_of, letter_of_task
+from pyspider_lite.scheduler.deaths import Deaths
 from pyspider_lite.scheduler.deletion import Deletion
 from pyspider_lite.scheduler.dispatch import Dispatcher, Outlet
 from pyspider_lite.scheduler.inbox import Heard
@@ -133,6 +134,7 @@ class Scheduler:
         self._aftermath = Aftermath(self.projects, self._known, self._control, self.counters, self.end_lease)
         self._parts = Parts()
         self.dead_letters = DeadLetters(taskdb)
+        self.deaths = Deaths(taskdb, self.leases, self._control.rows)
         self._batch = Batch()
         self._waiting: deque[Batch] = deque()
         self._retry_at = 0.0
@@ -171,11 +173,13 @@ class Scheduler:
         self._refresh_projects(now)
         self._control.load(now)
         self._dispatcher.cap_adopted(self.projects)
+        self.deaths.look(self._batch, self._killed)
         self._commit_all(now)
         self._look_at_projects()
         self._control.tick(self._batch, now)
         self._commit_all(now)
         self._requeue_lost(now)
+        self.deaths.look(self._batch, self._killed)
         self._commit_all(now)
         if now >= self._dispatch_from:
             self._control.dispatch(now)
@@ -457,8 +461,7 @@ class Scheduler:
         self.counters.event(now, name, "lost")
         project = self.projects.get(name)
         if project is not None and lost.deaths >= POISON_AFTER:
-            self._give_up(lost.run, project.head.generation, f"{lost.deaths} workers died over it")
-            self.leases.acquit((name, key))
+            self._killed(lost.run, lost.deaths)
             return
         if self._control.requeue(key) or project is None:
             return
@@ -467,6 +470,13 @@ class Scheduler:
         else:
             project.window.more, project.window.next_due = True, now
         project.wake_at = float("-inf")
+
+    def _killed(self, run: RunKey, deaths: int) -> None:
+        """So many workers died over it: it is given up."""
+        project = self.projects.get(run[0])
+        if project is not None:
+            self._give_up(run, project.head.generation, f"{deaths} workers died over it")
+            self.leases.acquit(run[:2])
 
     def end_lease(self, run: RunKey) -> None:
         """The run is over, whatever came of it."""

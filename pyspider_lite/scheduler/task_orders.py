@@ -88,7 +88,9 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
             # a task that has never run keeps the time that its submission chose
             return Outcome.WAITS
     # a wait for a retry ends, too: exetime is when it was to come
-    schedule = {key: value for key, value in state.schedule.items() if key not in ("retried", "exetime", "cancel")}
+    schedule = {
+        key: value for key, value in state.schedule.items() if key not in ("retried", "exetime", "cancel", "deaths")
+    }
     wanted = rules.read_schedule(schedule)
     due = plan.due(wanted)
     after = replace(
