@@ -49,21 +49,25 @@ class Deaths:
             batch.deaths[key] = self._leases.deaths.get(key, 0)
 
     def _count(self, batch: Batch, give_up: Callable[[RunKey, int], None]) -> None:
-        runs = {run for begun in self._left.values() for run in begun.runs if self._is_open(run)}
-        guilty = killer(self._left.values())
-        for run in sorted(runs):
+        # what is over by now has killed nobody
+        left = [
+            Begun([run for run in begun.runs if self._is_open(run)], begun.suspect) for begun in self._left.values()
+        ]
+        runs = [run for begun in left for run in begun.runs]
+        guilty = killer(left)
+        for run in runs:
             self._leases.suspect(run[:2])
-        if guilty in runs:
+        if guilty is not None:
             logger.warning("%s:%s: all that ran here died while it ran", *guilty[:2])
             deaths = self._leases.count_death(guilty[:2])
             if deaths >= POISON_AFTER:
                 give_up(guilty, deaths)
         elif runs:
             logger.warning("%d tasks were run when all that ran here died; they are run one at a time", len(runs))
-        left, self._left = self._left, {}
+        names, self._left = list(self._left), {}
 
         def written(_: object) -> None:
-            for name in left:
+            for name in names:
                 self._forget(name)
 
         batch.then.append(written)

@@ -91,6 +91,8 @@ def _next(task: Task, schedule: rules.Schedule, around: Around) -> str:
         what = f"retry {schedule.retried}"
     if task.unconditional:
         what += ", forced (the server is not asked whether the page changed),"
+    if died := rules.deaths(task.schedule):
+        what += f", over which {died} worker{'s' if died > 1 else ''} died so far,"
     if in_flight:
         return f"{what} is under way now{_after_that(task)}"
     hindrance = _hindrance(task.project, around)

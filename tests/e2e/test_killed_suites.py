@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 
-#: pages of another project, and seconds that some of them take
+#: pages of another project
 OTHERS = 60
 
 KILL = """
@@ -105,6 +105,7 @@ def test_a_page_that_kills_all(make_suite: Callable[..., Any]) -> None:
     assert starts <= 5, suite.tail()
 
 
+@pytest.mark.slow
 def test_an_on_start_that_kills_all(make_suite: Callable[..., Any]) -> None:
     suite = make_suite()
     starts = crawl(suite, KILLS_IN_ON_START)

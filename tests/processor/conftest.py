@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyspider_lite import codec
+from pyspider_lite.flight_recorder import FlightRecorder
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
 from pyspider_lite.models import (
@@ -75,7 +76,7 @@ class Rig:
     def connect(self, name: str, **options: Any) -> Callable[[], MemoryQueue]:
         return lambda: MemoryQueue(self.space, name, **options)
 
-    def start(self, results_size: int = 100, **options: Any) -> None:
+    def start(self, results_size: int = 100, recorder: FlightRecorder | None = None, **options: Any) -> None:
         self.processor = Processor(
             heartbeat=self.heartbeat,
             projectdb=self.projects,  # type: ignore[arg-type]
@@ -83,6 +84,7 @@ class Rig:
             connect_control=self.connect(QueueName.CONTROL),
             connect_results=self.connect(QueueName.RESULTS, maxsize=results_size),
             options=Options(**options),
+            recorder=recorder,
         )
         self.heartbeat.start()
         self.thread = threading.Thread(target=self.processor.run)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from callback_scripts import OK, script
 
+from pyspider_lite.flight_recorder import FlightRecorder
 from pyspider_lite.models import Beat, Claim, QueueName, Release
 
 
@@ -177,3 +178,26 @@ def test_drained_it_gives_back_what_has_not_begun(fresh_rig):
     assert [run for release in fresh_rig.said(Release) for run in release.runs] == [page.task.key for page in rest]
     fresh_rig.processor.resume()
     assert fresh_rig.run(fresh_rig.page(OK, "quiet")).ok
+
+
+def test_what_it_begins_is_written_down_first_and_not_while_it_ends(fresh_rig, tmp_path):
+    """Whoever kills a processor that was told to end is not the script."""
+    fresh_rig.start(recorder=FlightRecorder(str(tmp_path), "w"))
+    file = tmp_path / "w"
+
+    def begun() -> bytes:
+        content = file.read_bytes()
+        return content[: 4 + int.from_bytes(content[:4], "big")]
+
+    slow = fresh_rig.page(script("def cb(self, response):\n    time.sleep(1.5)"), project="slow", suspect=True)
+    quick = fresh_rig.page(OK, "quiet")
+    fresh_rig.put(quick)
+    assert fresh_rig.report_of(quick).ok
+    fresh_rig.put(slow)
+    fresh_rig.until(lambda: any(beat.running == slow.task.key for beat in fresh_rig.said(Beat)))
+    fresh_rig.until(lambda: slow.task.taskid.encode() in begun())
+    assert quick.task.taskid.encode() not in begun()
+    fresh_rig.processor.stop()
+    fresh_rig.until(lambda: slow.task.taskid.encode() not in begun(), 1.4)
+    assert fresh_rig.report_of(slow).ok
+    fresh_rig.until(lambda: not file.exists())

@@ -1,0 +1,164 @@
+"""Deaths of workers over a task outlive the leader: in the row, and in what processors left behind when everything was killed."""
+
+from typing import Any
+
+import pytest
+from played_crawl import Crawl, beat, done, new
+
+from pyspider_lite.errors import DatabaseError
+from pyspider_lite.flight_recorder import Begun
+from pyspider_lite.models import Claim, Dispatch, QueueName, Role, RunKey, TaskStatus
+from pyspider_lite.scheduler import deaths
+
+A, B, C = ("p", "a", 0), ("p", "b", 0), ("q", "c", 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "guilty"),
+    [
+        ([], None),
+        ([Begun()], None),
+        ([Begun([A])], A),
+        ([Begun([A]), Begun()], A),
+        ([Begun([A, B])], None),
+        ([Begun([A]), Begun([B])], None),
+        # one of them was alone because of an earlier death
+        ([Begun([A], suspect=True), Begun([B, C])], A),
+        ([Begun([A], suspect=True), Begun([B], suspect=True)], None),
+        ([Begun([A, B], suspect=True), Begun([C])], None),
+    ],
+)
+def test_who_killed_all(left: list[Begun], guilty: RunKey | None) -> None:
+    assert deaths.killer(left) == guilty
+
+
+def stored(crawl: Crawl, taskid: str = "t") -> Any:
+    return crawl.task(taskid).schedule.get("deaths")
+
+
+def dies(crawl: Crawl, task: Dispatch, name: str, queue: str = QueueName.TO_PROCESSOR) -> None:
+    """A processor dies while it is known to run the task, and this leader sees it."""
+    held = beat(name, Role.PROCESSOR, 1, holds={name: [task.key]}, running=task.key)
+    crawl.step(Claim(worker=name, queue=queue, batch=name, runs=[task.key]), held)
+    for _ in range(8):
+        crawl.step(after=1)
+
+
+def new_leader(crawl: Crawl, *left: Begun) -> list[str]:
+    """Another leads, and finds this; which of the files it wants to be forgotten."""
+    forgotten: list[str] = []
+    crawl.lead()
+    crawl.scheduler.deaths.found({f"w{number}": begun for number, begun in enumerate(left)}, forgotten.append)
+    crawl.step()
+    crawl.step(after=1.1)
+    return forgotten
+
+
+def test_a_count_outlives_the_leader_that_counted(crawl: Crawl) -> None:
+    task = crawl.one_task(priority=3)
+    for death in range(1, 4):
+        dies(crawl, task, f"w{death}")
+        if death < 3:
+            assert stored(crawl) == death and crawl.task("t").priority == 3
+            new_leader(crawl)
+            (task,) = crawl.tasks()
+            # scripts do not see it
+            assert task.suspect and task.schedule == {"priority": 3}
+    row = crawl.task("t")
+    assert row.status == TaskStatus.FAILED and "3 workers died over it" in row.track["process"]["exception"]
+    assert stored(crawl) is None
+
+
+def test_a_run_that_ends_acquits(crawl: Crawl) -> None:
+    dies(crawl, crawl.one_task(), "w1")
+    (task,) = crawl.tasks()
+    crawl.step(done(task, ok=False))
+    assert stored(crawl) is None and crawl.task("t").schedule["retried"] == 1
+    assert not crawl.scheduler.leases.suspects and not crawl.scheduler.leases.apart
+
+
+def test_who_was_only_silent_is_absolved_in_the_row_too(crawl: Crawl) -> None:
+    task = crawl.one_task()
+    dies(crawl, task, "w1")
+    assert stored(crawl) == 1
+    crawl.step(beat("w1", Role.PROCESSOR, 1))
+    assert stored(crawl) is None
+
+
+def test_a_page_that_kills_everything_is_given_up(crawl: Crawl) -> None:
+    task = crawl.one_task()
+    for death in range(1, 4):
+        forgotten = new_leader(crawl, Begun([task.key], suspect=death > 1), Begun([("gone", "x", 0)]))
+        assert forgotten == ["w0", "w1"]
+        if death < 3:
+            assert stored(crawl) == death
+            (task,) = crawl.tasks()
+            assert task.suspect
+    assert crawl.task("t").status == TaskStatus.FAILED and crawl.tasks() == []
+    assert not crawl.scheduler.leases.apart
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_a_run_that_is_over_is_not_to_blame(crawl: Crawl, number: int) -> None:
+    """A power cut leaves an older page of the file."""
+    task = crawl.one_task()
+    assert new_leader(crawl, Begun([("p", "t", number)]), Begun([("p", "on_start:x", -1)])) == ["w0", "w1"]
+    assert stored(crawl) is None and not crawl.scheduler.leases.suspects
+    assert [again.key for again in crawl.tasks()] == [task.key]
+
+
+def test_those_that_may_have_done_it_go_one_at_a_time_and_others_beside(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.project("q")
+    crawl.ready("p", "q")
+    names = [f"t{number}" for number in range(6)]
+    crawl.submit(*[new(name, project=name_of) for name in names for name_of in "pq"])
+    assert len(crawl.tasks()) == 12
+    new_leader(crawl, Begun([("p", name, 0) for name in names[:3]]), Begun([("q", "t0", 0)]))
+    over: list[RunKey] = []
+    waiting = crawl.tasks()
+    assert sum(task.suspect for task in waiting) == 1 and len(waiting) == 9
+    while waiting:
+        over += [task.key for task in waiting]
+        crawl.step(*[done(task) for task in waiting])
+        waiting = crawl.tasks()
+        assert sum(task.suspect for task in waiting) <= 1
+    assert len(set(over)) == len(over) == 12
+    assert {crawl.task(name).status for name in names} == {TaskStatus.SUCCESS}
+
+
+def test_an_on_start_that_kills_everything_is_given_up(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.ready("p")
+    crawl.start()
+    crawl.step()
+    crawl.step(after=1.1)
+    for death in range(1, 4):
+        (task,) = crawl.controls()
+        assert task.taskid == "on_start" and task.suspect == (death > 1)
+        new_leader(crawl, Begun([task.key], suspect=task.suspect))
+        (row,) = [row for row in crawl.taskdb.controls(0, 10) if "start" in row.id] if death < 3 else [None]
+        assert row is None or row.task.schedule == {"deaths": death}
+    crawl.step(after=1.1)
+    task_row = crawl.task("on_start")
+    assert task_row.status == TaskStatus.FAILED and "3 workers died over it" in task_row.track["process"]["exception"]
+    assert [task.taskid for task in crawl.controls()] == ["on_finished"]
+    assert not any("start" in row.id for row in crawl.taskdb.controls(0, 10))
+
+
+def test_a_database_that_is_away_loses_no_count(crawl: Crawl) -> None:
+    task = crawl.one_task()
+    crawl.lead()
+    forgotten: list[str] = []
+    crawl.scheduler.deaths.found({"w": Begun([task.key])}, forgotten.append)
+    reader, crawl.scheduler.deaths._taskdb = crawl.scheduler.deaths._taskdb, Absent()  # type: ignore[assignment]
+    crawl.step()
+    assert not forgotten
+    crawl.scheduler.deaths._taskdb = reader
+    crawl.step(after=2)
+    assert stored(crawl) == 1 and forgotten == ["w"]
+
+
+class Absent:
+    def get(self, project: str, taskids: list[str]) -> list[Any]:
+        raise DatabaseError("away")
