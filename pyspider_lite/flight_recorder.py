@@ -89,8 +89,10 @@ def left_behind(folder: str) -> dict[str, Begun]:
 def forget(folder: str, worker: str) -> None:
     """The death of this processor was counted. It keeps its file if it lives."""
     path = Path(folder, worker)
-    with _if_dead(path) as file:
+    with _if_dead(path) as file, contextlib.suppress(OSError):
         if file is not None:
+            # first what is always allowed: a death must not be counted again
+            os.ftruncate(file, 0)
             path.unlink(missing_ok=True)
 
 
@@ -113,9 +115,9 @@ def _files(folder: str) -> list[Path]:
 
 @contextlib.contextmanager
 def _if_dead(path: Path) -> Iterator[int | None]:
-    """The file, if there is one and nobody has its lock."""
+    """The file, if there is one, we may write it, and nobody has its lock."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDWR)
     except OSError:
         yield None
         return

@@ -38,8 +38,9 @@ class Deaths:
         self._forget: Callable[[str], None] = lambda name: None
 
     def found(self, left: dict[str, Begun], forget: Callable[[str], None]) -> None:
-        """Processors died with the leader before us. ``forget(name)`` is called once that is in the rows."""
+        """Processors, by their worker's name, died with the leader before us. ``forget(name)`` is called once that is in the rows."""
         self._left, self._forget = left, forget
+        self._leases.died_before(left)
 
     def look(self, batch: Batch, give_up: Callable[[RunKey, int], None]) -> None:
         """What is new goes into the batch. Raises DatabaseError: then nothing was done, and it is done by the next call."""

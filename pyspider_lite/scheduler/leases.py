@@ -106,6 +106,8 @@ class Leases:
         self._counted: dict[LeaseKey, None] = {}
         #: workers that died since somebody asked
         self._buried: list[str] = []
+        #: workers that died with the leader before us; what they said before that may still be heard
+        self._gone: set[str] = set()
         #: how many are in flight: tasks by project, and control work
         self.tasks: Counter[str] = Counter()
         self.controls = 0
@@ -230,6 +232,10 @@ class Leases:
 
     # --- deaths before our time -----------------------------------------------------------------------------------------
 
+    def died_before(self, workers: Iterable[str]) -> None:
+        """These are dead for certain, and who is to blame for that is found out without us."""
+        self._gone.update(workers)
+
     def recall(self, key: LeaseKey, deaths: int) -> None:
         """Its row says how many workers died over it."""
         if deaths and key not in self.deaths:
@@ -282,6 +288,8 @@ class Leases:
 
     def beat(self, beat: Beat) -> None:
         """A worker lives and says what it holds. What it no longer holds is lost; what a new leader does not know is adopted."""
+        if beat.worker in self._gone:
+            return
         self._absolve(beat.worker)
         if beat.leaving:
             self._bury(beat.worker, died=False)

@@ -98,6 +98,18 @@ def test_a_page_that_kills_everything_is_given_up(crawl: Crawl) -> None:
     assert not crawl.scheduler.leases.apart
 
 
+def test_what_the_dead_said_before_counts_no_second_death(crawl: Crawl) -> None:
+    """A broker that lived on has their last beats."""
+    task = crawl.one_task()
+    crawl.lead()
+    crawl.scheduler.deaths.found({"w": Begun([task.key])}, lambda name: None)
+    crawl.step(beat("w", Role.PROCESSOR, 1, holds={"pages": [task.key]}, running=task.key))
+    for _ in range(9):
+        crawl.step(after=1)
+    assert stored(crawl) == 1
+    assert [again.key for again in crawl.tasks()] == [task.key]
+
+
 @pytest.mark.parametrize("number", [1, 7])
 def test_a_run_that_is_over_is_not_to_blame(crawl: Crawl, number: int) -> None:
     """A power cut leaves an older page of the file."""
