@@ -316,7 +316,8 @@ class Dispatcher:
 
     def _waiting(self, project: ProjectRun, now: float) -> Waiting | None:
         keys = self._taskdb.refill(project.name, now, self._leases.tasks[project.name] + 1).keys
-        due = sum(self._leases.run_of(project.name, key.taskid) is None for key in keys)
+        held = self._leases.in_flight() | self._leases.apart.keys()
+        due = sum((project.name, key.taskid) not in held for key in keys)
         if not due:
             return None
         return Waiting(project.name, due, len(project.window), max(0.0, project.wake_at - now))

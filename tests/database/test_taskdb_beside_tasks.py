@@ -36,6 +36,11 @@ def test_control_work_is_entered_once_and_kept_in_order(taskdb: TaskDB) -> None:
     assert [(found.id, found.created) for found in rows] == [("b", 1.0), ("a", 1.0), (long, 1.0)]
     assert msgspec.structs.replace(rows[0], seq=0) == row("b")
     assert [found.id for found in taskdb.controls(rows[0].seq, 1)] == ["a"]
+    task = submission("c", fetch={"a": 1}, schedule={"deaths": 1})
+    with taskdb.begin(None) as tx:
+        tx.mark_controls([msgspec.structs.replace(row(name), task=task) for name in (long, "a", "none")])
+    marked = [msgspec.structs.replace(found, task=task) if found.id != "b" else found for found in rows]
+    assert taskdb.controls(0, 10) == marked
     with taskdb.begin(None) as tx:
         tx.delete_controls(["b", long, "none"])
     assert [found.id for found in taskdb.controls(0, 10)] == ["a"]
