@@ -211,6 +211,26 @@ def test_setting_the_encoding_drops_all_that_was_made() -> None:
     assert (response.text, response.json, response.doc.text()) != before
 
 
+@pytest.mark.parametrize("label", ["utf-7", "UTF7", "unicode-1-1-utf-7"])
+def test_utf_7_is_no_encoding_of_pages(label: str) -> None:
+    hidden = b"<title>a+ADw-script+AD4-b</title>"
+    declared = page(b'<meta charset="' + label.encode() + b'">' + hidden)
+    assigned = page(hidden)
+    assigned.encoding = label
+    for response in (page(hidden, f"text/html; charset={label}"), declared, assigned):
+        assert response.doc("title").text() == "a+ADw-script+AD4-b"
+
+
+@pytest.mark.behaviour("R2")
+@pytest.mark.parametrize("label", ["no-such-thing", "", "hex", "utf-7", "a\0b", "\ud800"])
+def test_an_unknown_encoding_is_detected(label: str) -> None:
+    for content in ("价格很便宜的商品，质量也很好".encode("gbk") * 5, "中文 é".encode(), b"plain"):
+        response = page(content)
+        expected = response.text
+        response.encoding = label
+        assert response.text == expected
+
+
 def test_importing_the_package_is_light() -> None:
     code = (
         "import pyspider_lite, sys; print([m for m in ('lxml', 'requests', 'msgspec', 'pyquery') if m in sys.modules])"

@@ -62,8 +62,8 @@ _ALPHABETS = {
 _PUNCTUATION = frozenset("\xa0“”‘’‚„…–—«»•·°€™©®§")
 #: share of letters that must belong to a language, where the detector has no idea
 _SURE = 0.9
-#: codecs of Python that are no encodings of pages
-_NO_PAGES = frozenset({"unicode-escape", "raw-unicode-escape", "undefined", "idna", "punycode"})
+#: codecs of Python that are no encodings of pages; browsers refuse UTF-7, in which text without any < is markup
+_NO_PAGES = frozenset({"unicode-escape", "raw-unicode-escape", "undefined", "idna", "punycode", "utf-7"})
 
 
 def find_encoding(content: bytes, content_type: str) -> str:
@@ -131,9 +131,9 @@ def _latin(visible: bytes) -> tuple[float, str]:
 
 
 def decode(content: bytes, encoding: str) -> str:
-    """``content`` as text. Bytes that are illegal become U+FFFD, an unknown ``encoding`` is read as UTF-8 (behaviour R2); a byte
-    order mark is no part of the text."""
-    text, _ = (_codec(encoding) or codecs.lookup("utf-8")).decode(content, "replace")
+    """``content`` as text. Bytes that are illegal become U+FFFD; where ``encoding`` is unknown it is detected, which is UTF-8 for all
+    that can be (behaviour R2); a byte order mark is no part of the text."""
+    text, _ = (_codec(encoding) or codecs.lookup(_detect(content))).decode(content, "replace")
     return text.removeprefix("\ufeff")
 
 
@@ -141,7 +141,7 @@ def decode(content: bytes, encoding: str) -> str:
 def _codec(label: str) -> codecs.CodecInfo | None:
     """What browsers decode the label with; for labels that they do not know, Python's codec of that name, or None."""
     label = label.strip()
-    found = webencodings.lookup(label)
+    found = webencodings.lookup(label) if label.isascii() else None
     # "replacement" is a browser's refusal to decode; Python's UTF-16 heeds a byte order mark
     if found is None or found.name == "replacement" or label.lower() == "utf-16":
         return _python_codec(label)
