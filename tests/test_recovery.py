@@ -32,7 +32,7 @@ def test_the_notes(tmp_path: Path) -> None:
 
 def test_the_table() -> None:
     figures = {"fetcher killed": [5.0, 6.04, 4.0], "leading scheduler killed": [7.0]}
-    assert table([("redis + mariadb", "taskdb", figures)])[2:] == [
-        "| fetcher killed | redis + mariadb |  | 5.0 s | 6.0 s | 3 |",
-        "| leading scheduler killed | redis + mariadb | taskdb | 7.0 s | 7.0 s | 1 |",
+    assert table([("redis-mariadb", "taskdb", figures)])[2:] == [
+        "| fetcher killed | redis-mariadb |  | 5.0 s | 6.0 s | 3 |",
+        "| leading scheduler killed | redis-mariadb | taskdb | 7.0 s | 7.0 s | 1 |",
     ]

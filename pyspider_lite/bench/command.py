@@ -22,6 +22,7 @@ from pyspider_lite.bench.measures import fetchers, idle, latency, rates
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
 from pyspider_lite.bench.rounds import Figures, Spread
+from pyspider_lite.bench.suite import CLUSTERS, STACKS
 from pyspider_lite.exit_codes import DONE, INCOMPLETE
 from pyspider_lite.models import Role
 
@@ -31,6 +32,8 @@ MEASURES = {"latency": latency, "rates": rates, "idle": idle, "fetchers": fetche
 #: share of the machine that others may take before it is said
 _NOISE = 0.05
 _NUMBER = click.IntRange(1)
+#: with a + as well, as figures show them
+_STACKS = [*STACKS, *(plan.name for plan in CLUSTERS)]
 _OF_A_CRAWL = (
     click.option("--total", "--pages", default=10_000, show_default=True, type=_NUMBER, help="Pages of the site."),
     click.option("--show", default=site.LINKS, show_default=True, type=click.IntRange(7), help="Links of a page."),
@@ -50,9 +53,7 @@ _OF_A_CRAWL = (
         help="links: response.links(); doc: response.doc('a').items().",
     ),
     click.option("--cluster", is_flag=True, help="Each daemon as a command of its own, too, on each stack of servers."),
-    click.option(
-        "--stack", multiple=True, type=click.Choice(sorted(crawls.STACKS)), help="As --cluster, this one alone."
-    ),
+    click.option("--stack", multiple=True, type=click.Choice(_STACKS), help="As --cluster, this one alone."),
     click.option("--only", is_flag=True, help="Without `all`: the stacks alone."),
     click.option(
         "--peer", multiple=True, type=click.Choice(sorted(peers.PEERS)), help="This crawler as well, in turn."

@@ -11,9 +11,8 @@ from msgspec import Struct
 from pyspider_lite.bench import crawl, many, peers, rounds, site
 from pyspider_lite.bench.given_site import GivenSite
 from pyspider_lite.bench.rounds import Figures, Subject
-from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan
+from pyspider_lite.bench.suite import ALL, CLUSTERS, STACKS, Plan
 
-STACKS = {plan.name: plan for plan in CLUSTERS}
 FLOOR = "floor"
 
 
@@ -41,8 +40,8 @@ class Choices(Struct, kw_only=True):
     @property
     def plans(self) -> Sequence[Plan]:
         """The suites of ours."""
-        named = [STACKS[name] for name in self.stack] or (list(CLUSTERS) if self.cluster else [])
-        return named if self.only else [ALL, *named]
+        named = [STACKS[name.replace("+", "-")] for name in self.stack] or (list(CLUSTERS) if self.cluster else [])
+        return named if self.only else [ALL, *(plan for plan in named if plan is not ALL)]
 
     @property
     def others(self) -> list[str]:

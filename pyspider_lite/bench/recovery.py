@@ -21,8 +21,9 @@ from pathlib import Path
 import click
 
 from pyspider_lite.bench import processes
-from pyspider_lite.bench.recovery_suite import STACKS, Daemons
+from pyspider_lite.bench.recovery_suite import Daemons
 from pyspider_lite.bench.recovery_work import SLOW, Log, Site
+from pyspider_lite.bench.suite import STACKS
 from pyspider_lite.models import Role
 
 #: seconds that a recovery may take before the measurement fails

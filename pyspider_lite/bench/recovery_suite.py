@@ -13,12 +13,11 @@ from pyspider_lite import assembly, bootstrap, settings
 from pyspider_lite.bench import processes
 from pyspider_lite.bench.recovery_work import COUNTS, FETCHER_NOTES, NOTES, RATES, SCRIPT, SLOW, Site
 from pyspider_lite.bench.servers_zookeeper import ZooKeeper
-from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan, Suite
+from pyspider_lite.bench.suite import ALL, Plan, Suite
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Project, Role
 
-STACKS = {"builtin + sqlite": ALL, **{plan.name.replace("+", " + "): plan for plan in CLUSTERS}}
 _NUMBERS = {Role.SCHEDULER: 2, Role.FETCHER: 2, Role.PROCESSOR: 4, Role.RESULT_WORKER: 3}
 
 

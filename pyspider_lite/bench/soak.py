@@ -18,11 +18,10 @@ import click
 
 from pyspider_lite import message_queue
 from pyspider_lite.bench import processes, servers, site
-from pyspider_lite.bench.suite import ALL, CLUSTERS, Plan, Suite
+from pyspider_lite.bench.suite import STACKS, Plan, Suite
 from pyspider_lite.errors import QueueError
 from pyspider_lite.models import QueueName
 
-STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan in CLUSTERS}}
 #: growth above this is a leak
 LIMIT = 0.05
 #: what may come and go besides, in the unit of each kind: a page more of memory, a file that is open at the moment

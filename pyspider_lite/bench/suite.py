@@ -38,6 +38,8 @@ class Plan(NamedTuple):
 
 ALL = Plan()
 CLUSTERS = (Plan(servers.Redis, servers.MariaDb), Plan(servers.RabbitMq, servers.PostgreSql))
+#: as command lines spell them (`chaos` has the same)
+STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan in CLUSTERS}}
 
 
 class Suite:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pyspider_lite.bench import command, crawl, crawls, peer_file, rounds, site, targets
+from pyspider_lite.bench import command, crawl, crawls, peer_file, recovery, rounds, site, soak, targets
+from pyspider_lite.bench.chaos import stack as chaos_stack
 from pyspider_lite.bench.measures import fetchers, rates
 from pyspider_lite.bench.rounds import Spread, Subject
+from pyspider_lite.bench.suite import STACKS
 from pyspider_lite.bench.targets import Row
 
 
@@ -160,3 +162,30 @@ def test_what_is_not_complete_fails_whatever_its_speed(monkeypatch: Any, problem
     done = CliRunner().invoke(command.bench_command, standalone_mode=False)
     assert done.return_value == code
     assert ("WRONG" in done.output) is bool(problems)
+
+
+def test_stacks_are_spelled_the_same_everywhere() -> None:
+    names = sorted(STACKS)
+    assert names == sorted(chaos_stack.STACKS) == ["builtin-sqlite", "rabbitmq-postgresql", "redis-mariadb"]
+    choices = {
+        program: next(option.type for option in program.params if option.name in ("stack", "stacks")).choices
+        for program in (command.bench_command, recovery.main, soak.main)
+    }
+    assert all(set(names) <= set(known) for known in choices.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "plans"),
+    [
+        ("redis-mariadb", ["all", "redis+mariadb"]),
+        ("redis+mariadb", ["all", "redis+mariadb"]),
+        ("builtin-sqlite", ["all"]),
+    ],
+)
+def test_bench_takes_the_names_of_its_figures_for_stacks_too(
+    name: str, plans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(crawls, "run", lambda choices, *_: asked.append([plan.name for plan in choices.plans]) or [])
+    CliRunner().invoke(command.bench_command, ["--stack", name], standalone_mode=False)
+    assert asked == [plans]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspider_lite.bench.soak import SCRIPT, STACKS, soak, table
+from pyspider_lite.bench.soak import SCRIPT, soak, table
+from pyspider_lite.bench.suite import STACKS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
