@@ -141,7 +141,8 @@ def check_queue(options: Settings, *, served: bool = False) -> None:
             "leave it unset (then `all` serves the queues), or name a broker"
         )
     if options.message_queue:
-        message_queue.connect(options.message_queue, QueueName.STATUS).close()  # connects when it is used, not now
+        # connects when it is used, not now
+        message_queue.connect(options.message_queue, QueueName.STATUS, prefix=options.queue_prefix).close()
     elif not served and not os.path.exists(settings.queue_socket(options.data_path)):
         raise RefusedToStart(
             f"message-queue is not set, and no `pyspider_lite all` serves the queues of data-path {options.data_path}: "

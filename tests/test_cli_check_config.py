@@ -50,6 +50,17 @@ def test_nothing_set_is_well_and_nothing_is_made(check: Callable[..., Any]) -> N
         assert line in outcome.out
 
 
+@pytest.mark.parametrize("scheme", ["amqp", "kombu+pyamqp"])
+def test_names_of_queues_that_belong_to_the_broker(
+    check: Callable[..., Any], command: Callable[..., Any], scheme: str, tmp_path: Path
+) -> None:
+    outcome = check(message_queue=f"{scheme}://127.0.0.1:1//", queue_prefix="amq.")
+    assert outcome.code == 2
+    assert sum("queue-prefix amq.: " in problem and "choose another" in problem for problem in problems(outcome)) == 1
+    daemon = command("-c", str(tmp_path / "config.json"), "processor")
+    assert (daemon.code, "queue-prefix amq.: " in daemon.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -18,8 +18,8 @@ import amqp
 from amqp.exceptions import MessageNacked
 from amqp.method_framing import frame_handler
 
-from pyspider_lite.errors import QueueError, QueueFull
-from pyspider_lite.message_queue.broker_url import PATIENCE
+from pyspider_lite.errors import ConfigError, QueueError, QueueFull
+from pyspider_lite.message_queue.broker_url import PATIENCE, Broker
 from pyspider_lite.message_queue.kombu_queue import CONTENT_TYPE, KombuQueue, as_bytes
 from pyspider_lite.models import QueueName
 
@@ -29,6 +29,10 @@ _HEARTBEAT = 30
 _GOODBYE = 1.0
 #: seconds after which one may come back whom the broker refused
 _REFUSED = 0.1
+#: beginning of names that AMQP 0-9-1 keeps for the broker itself
+_RESERVED = "amq."
+#: AMQP's number of the class of methods that make a connection, login among them; those of queues are higher
+_CONNECTION = 10
 #: the kind of frame that begins a message's content: class, weight and size of the body, then its properties
 _HEADER, _BEFORE_PROPERTIES = 2, 12
 
@@ -38,6 +42,13 @@ class AmqpQueue(KombuQueue):
 
     #: the last look found a message: the next one will
     _flowing = False
+
+    def __init__(self, broker: Broker, name: str, *, prefix: str = "", **options: Any) -> None:
+        if prefix.startswith(_RESERVED):
+            raise ConfigError(
+                f"queue-prefix {prefix}: queues whose names begin with {_RESERVED} are the broker's own; choose another prefix"
+            )
+        super().__init__(broker, name, prefix=prefix, **options)
 
     def _describe_server(self, keywords: dict[str, Any]) -> Any:
         options = {"confirm_publish": True, "on_blocked": self._on_blocked, "frame_handler": _frames}
@@ -136,10 +147,12 @@ class AmqpQueue(KombuQueue):
         return f"{properties.get('product', 'AMQP broker')} {properties.get('version', '')}".strip()
 
     def _is_refusal(self, error: Exception) -> bool:
-        return isinstance(error, amqp.AccessRefused)
+        return isinstance(error, amqp.AccessRefused) and error.method_sig[0] <= _CONNECTION
 
     def _reason(self, error: Exception) -> str:
         text = super()._reason(error)
+        if isinstance(error, amqp.AccessRefused) and not self._is_refusal(error):
+            return f"its user has no right to do this: {error.reply_text}; it needs all rights on queues named {self._key} and the like"
         # what the broker says of a queue that was deleted under us: the name of a consumer, or that there is no way
         return "its queue was deleted; it is made anew" if "amq.ctag" in text or "NO_ROUTE" in text else text
 

@@ -334,6 +334,18 @@ def test_a_refused_password_is_said_and_not_shown(broker: Broker) -> None:
         assert "s3cret" not in text
 
 
+def test_rights_on_queues_are_not_the_password(rabbitmq: RabbitMq) -> None:
+    rabbitmq.control("add_user", "guarded", "s3cret")
+    rabbitmq.control("set_permissions", "guarded", "^mine", "^mine", "^mine")
+    with closing(
+        message_queue.connect(f"amqp://guarded:s3cret@127.0.0.1:{rabbitmq.port}//", "q", prefix="p.")
+    ) as queue:
+        text = fails(lambda: queue.put(b"x", 1), 1)
+    assert "has no right" in text
+    assert "'p.q'" in text
+    assert "password" not in text
+
+
 @pytest.mark.parametrize(
     "url", ["redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//", "sentinel://127.0.0.1:1?master_name=m"]
 )
