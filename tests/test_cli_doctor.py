@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pyspider_lite import exit_codes
 from pyspider_lite.cli import cluster_checks, doctor, project_checks
 from pyspider_lite.cli.cluster_view import View
 from pyspider_lite.cli.picture import Found, Picture, Remedy, TableSeen, some
@@ -206,6 +207,13 @@ def test_where_nothing_was_nothing_is_made(run: Callable[..., Any]) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == "not checked: projects, tasks and workers: nothing was here yet\nnothing wrong\n"
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [{"fetcher": {"poolsize": "many"}}, {"message_queue": "rediss:/x"}])
+def test_a_configuration_of_no_use_has_the_code_of_one(run: Callable[..., Any], wrong: dict[str, Any]) -> None:
+    outcome = run(**wrong)
+    assert outcome.code == exit_codes.BAD_CONFIG, outcome.out
+    assert outcome.out.startswith("problem: ")
 
 
 def test_servers_that_are_away(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,8 @@ def examine(ctx: click.Context) -> tuple[Settings, list[Finding]]:
     if chosen.add_sys_path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # behaviour C5
     notes = [warning for warning in loaded.warnings if warning not in loaded.mistakes]
-    return chosen, [Finding("settings", notes, [*wrong, *loaded.mistakes], _hints(chosen)), *_ask_all(chosen)]
+    first = Finding("settings", notes, [*wrong, *loaded.mistakes], _hints(chosen), unusable=bool(wrong))
+    return chosen, [first, *_ask_all(chosen)]
 
 
 def _hints(chosen: Settings) -> list[str]:
@@ -106,7 +107,8 @@ def _failed(chosen: Settings, title: str, error: Exception) -> Finding:
     if shown and shown not in text:
         text = f"{shown}: {text}"
     hint = encoding_hint(url, title)
-    return Finding(title, problems=[f"{text}; {hint}" if hint and PERCENT_HINT not in text else text])
+    problem = f"{text}; {hint}" if hint and PERCENT_HINT not in text else text
+    return Finding(title, problems=[problem], unusable=isinstance(error, ConfigError))
 
 
 def _url(chosen: Settings, title: str) -> str:

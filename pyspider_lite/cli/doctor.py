@@ -28,7 +28,8 @@ def doctor_command(ctx: click.Context, mend: bool, full: bool) -> int:
     """Find out what is wrong: settings, servers, workers, clocks, versions, queues, counts, tasks nobody runs, projects without info.
 
     Changes nothing without --repair, and may be run at any time, with or without a scheduler. Ends with 0 when nothing is wrong or
-    everything was mended, with 1 when something is left to do, one line each.
+    everything was mended, with 1 when something is left to do, one line each, and with 2 when it is in the configuration that no daemon
+    could start with it.
     """
     chosen, findings = check_config.examine(ctx)
     found = [Found(finding.title, "", problem) for finding in findings for problem in finding.problems]
@@ -47,6 +48,8 @@ def doctor_command(ctx: click.Context, mend: bool, full: bool) -> int:
     left = len(found)
     if mend and picture is not None:
         left -= _mend(chosen, examiner, picture, found)
+    if any(one.unusable for one in findings):
+        return exit_codes.BAD_CONFIG
     return exit_codes.UNWELL if left else exit_codes.DONE
 
 

@@ -41,6 +41,8 @@ class Finding(Struct):
     problems: list[str] = []
     #: what works, and is probably not what was meant
     hints: list[str] = []
+    #: the settings are of no use: a daemon would end with the exit code for that, whatever else is mended
+    unusable: bool = False
 
 
 def network(chosen: Settings) -> Finding:
@@ -74,6 +76,7 @@ def network(chosen: Settings) -> Finding:
         assembly.check_proxy(chosen)
     except ConfigError as error:
         finding.problems.append(str(error))
+        finding.unusable = True
     return finding
 
 
