@@ -72,16 +72,19 @@ class Waiter:
             if first and not others:
                 _open.pop(where, None)  # of somebody who stopped waiting without saying so
             reason = str(error).removeprefix(f"{where}: ")
-            if where not in _open:
+            first_time = where not in _open
+            if first_time:
                 clock = time.monotonic()
                 if now - since < _QUIET and clock - _said.get(where, -_QUIET) < _QUIET:
                     return
                 _open[where], _said[where] = _Outage(since), clock
-            if not _open[where].is_news(reason):
+            outage = _open[where]
+            if not outage.is_news(reason):
                 return
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(outage.since))
         trace = None if isinstance(error, QueueError | DatabaseError | CoordinationError) else error
-        logger.warning("waiting for %s since %s: %s", where, stamp, reason, exc_info=trace)
+        text = "waiting for %s since %s: %s" if first_time else "%s, away since %s, is away for another reason now: %s"
+        logger.warning(text, where, stamp, reason, exc_info=trace)
 
     def back(self) -> None:
         """All that it waited for can be reached, or it waits no longer."""
