@@ -10,7 +10,7 @@ TASKS_FAILED = 1
 INCOMPLETE = 1
 #: `doctor`: something is wrong, and was not mended
 UNWELL = 1
-#: bad usage or configuration; trying again does not help
+#: bad usage, configuration or script; trying again does not help
 BAD_CONFIG = 2
 #: something was in the way: a port, a file, a peer, a database; trying again may help
 REFUSED = 3

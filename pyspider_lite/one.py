@@ -17,6 +17,7 @@ from pyspider_lite import assembly, bootstrap, error_kinds, exit_codes, settings
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.database.script_files import ScriptFiles
 from pyspider_lite.models import Role, Task, TaskStatus
+from pyspider_lite.scheduler.scheduler import Scheduler
 from pyspider_lite.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -34,15 +35,25 @@ def run(options: Settings, scripts: Sequence[str]) -> int:
         names = _enter_on_start(taskdb, scripts)
         over = threading.Event()
         received = stack.enter_context(bootstrap.stop_on_signals(over.set))
+        unanswered: set[str] = set()
         built = assembly.Assembly(options, stack, scripts=scripts, prints=prints)
+
+        def idle(scheduler: Scheduler) -> None:
+            unanswered.update(scheduler.unanswered)
+            over.set()
+
+        built.on_idle = idle
         _crawl(built, options, over)
         if received:
             return exit_codes.of_signal(received[0])
-        failed = False
+        code = exit_codes.DONE
         for task in _failed(taskdb, names):
-            failed = True
+            if task.project in unanswered and task.taskid == "on_finished":
+                continue  # it fails like its on_start
+            unloadable = task.project in unanswered and task.taskid == "on_start"
+            code = max(code, exit_codes.BAD_CONFIG if unloadable else exit_codes.TASKS_FAILED)
             print(f"failed: {task.project}: {task.url}: {_reason(task)}{_place(task)}", file=sys.stderr)
-        return exit_codes.TASKS_FAILED if failed else exit_codes.DONE
+        return code
 
 
 def _on_threads(options: Settings, folder: str) -> Settings:
@@ -68,7 +79,6 @@ def _enter_on_start(taskdb: TaskDB, scripts: Sequence[str]) -> list[str]:
 
 def _crawl(built: assembly.Assembly, options: Settings, over: threading.Event) -> None:
     """All roles, until ``over``."""
-    built.on_idle = lambda scheduler: over.set()
     parts = {role: built.build(role) for role in Role}
     threads = {
         role: threading.Thread(target=_run, args=(role, part, over), name=str(role), daemon=True)

@@ -18,7 +18,7 @@ from pyspider_lite.errors import ConfigError
 def one_command(ctx: click.Context, scripts: tuple[str, ...], verbose: bool) -> int:
     """Crawl what the scripts say and print their results, one JSON object a line.
 
-    Ends by itself: with 0, or with 1 if some task failed. `# rate: 2` and `# burst: 5` in a script limit its speed.
+    Ends by itself: with 0, with 1 if some task failed, with 2 if a script cannot be loaded (which is tried once). `# rate: 2` and `# burst: 5` in a script limit its speed.
     """
     settings = options.settings_of(ctx, quiet=not verbose)
     files: dict[str, str] = {}

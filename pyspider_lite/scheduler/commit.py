@@ -150,12 +150,20 @@ class Committer:
             self._decide_part(plan, report, alive)
         else:
             if delays is None:
-                delays = rules.capped(project.info.retry_delay if project.info else {}, self._retry_cap)
+                delays = self._delays(project)
             if report.control:
                 row = self._control_rows.get(report.control) if report.control in alive else None
                 plan.end_control(report, row, delays)
             else:
                 plan.end_task(report, delays)
+
+    def _delays(self, project: ProjectRun) -> dict[str, float]:
+        """Before the retries of a project. Where somebody waits for the end (`one`), nobody mends a script that cannot be loaded."""
+        if project.info is None:
+            return rules.capped({}, self._retry_cap)
+        if not project.info.answered and self._retry_cap < math.inf:
+            return rules.NO_RETRY
+        return rules.capped(project.info.retry_delay, self._retry_cap)
 
     def _decide_part(self, plan: Plan, report: Report, alive: set[str]) -> None:
         """A part that is not the last: its follow-ups are entered, the run goes on."""

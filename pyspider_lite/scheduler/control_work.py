@@ -215,14 +215,15 @@ class ControlWork:
     def reported(self, report: Report, project: ProjectRun) -> None:
         """Control work was done; an answer to _on_get_info is taken over (behaviour S12, H63). A broken script's is empty."""
         if report.control == control.info(project).id:
-            self._take_answer(project, report.info or {})
+            self._take_answer(project, report.info or {}, answered=report.ok)
 
-    def _take_answer(self, project: ProjectRun, answer: dict[str, Any]) -> None:
+    def _take_answer(self, project: ProjectRun, answer: dict[str, Any], *, answered: bool = True) -> None:
         crawl_config = answer.get("crawl_config")
         project.info = Info(
             crawl_config=crawl_config if isinstance(crawl_config, dict) else {},
             retry_delay=rules.retry_delays(answer.get("retry_delay")),
             jobs=_jobs(project.name, answer),
+            answered=answered,
         )
         project.next_tick = float("-inf")
         project.wake_at = float("-inf")

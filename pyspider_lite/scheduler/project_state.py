@@ -22,6 +22,8 @@ class Info(Struct, frozen=True):
     crawl_config: dict[str, Any] = {}
     retry_delay: dict[str, float] = {}
     jobs: list[CronJob] = []
+    #: False: it could not be asked, most likely because the script cannot be loaded
+    answered: bool = True
 
 
 class PauseState(StrEnum):

@@ -230,6 +230,10 @@ def on_failure(
     return Ended(TaskStatus.ACTIVE, due, {**raw, "retried": schedule.retried + 1, "exetime": due}, "retry")
 
 
+#: retry delays with which a failure is the end
+NO_RETRY = {"": -1.0}
+
+
 def retry_delays(value: Any) -> dict[str, float]:
     """A Handler's ``retry_delay`` as text keys and numbers (behaviour H63); what is no number is left out. A list has the delays in
     their order, its last is for all later ones, too."""

@@ -233,6 +233,11 @@ class Scheduler:
             )
         )
 
+    @property
+    def unanswered(self) -> set[str]:
+        """Projects whose script could not be asked about itself, most likely because it cannot be loaded (for `one`)."""
+        return {name for name, project in self.projects.items() if project.info and not project.info.answered}
+
     def _next_step(self, now: float) -> float:
         wake = now + 1.0
         if now < self._retry_at:
