@@ -342,6 +342,11 @@ class FetchResponse(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the proxy used, password masked
     proxy: str | None = None
 
+    def __post_init__(self) -> None:
+        # of a message that somebody else made: it cannot be read, like any whose types are wrong
+        if not isinstance(self.content, bytes | str):
+            raise TypeError(f"content is a {type(self.content).__name__}, neither bytes nor text")
+
 
 class Page(Struct, frozen=True, omit_defaults=True):
     """A fetched task on its way to a processor."""

@@ -71,7 +71,17 @@ class Maker:
     def fields(self, kind: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:
         for field in msgspec.structs.fields(kind):
             if field.required or self.random.random() < 0.5:
-                yield field.name, self.make(field.type)
+                # msgspec knows no union of the two
+                of_page = kind is models.FetchResponse and field.name == "content"
+                yield field.name, self.make(bytes | str if of_page else field.type)
+
+
+@pytest.mark.parametrize("content", [7, None, 1.5, ["x"], {"a": b"x"}, True])
+def test_a_page_whose_content_is_neither_bytes_nor_text_cannot_be_read(content: Any) -> None:
+    page = {"task": {"taskid": "t", "project": "p", "url": "u"}, "response": {"content": content}}
+    forged = codec.MAGIC + b"\0" + msgspec.msgpack.encode({"type": "pages", "batch": "b", "pages": [page]})
+    with pytest.raises(BrokenMessage, match="neither bytes nor text"):
+        codec.decode(forged, models.PageBatch)
 
 
 def plain(value: Any) -> Any:
