@@ -77,6 +77,10 @@ class Consumer(threading.Thread, Generic[M]):
         """Unix time since which the queue cannot be reached; None when it can."""
         return self._connection.waiting_since
 
+    def wake(self) -> None:
+        """If it waits for a message, ask ``room`` again before it takes one. From any thread; a message may come first."""
+        self._connection.wake()
+
     def stop(self, timeout: float) -> bool:
         """Take nothing more; True when the thread has ended within ``timeout`` seconds (0: only tell it)."""
         self._stopping.set()

@@ -58,6 +58,7 @@ class ResultWorker:
         self._drain_timeout = 30.0
         self._stop_at: float | None = None
         self._held = False
+        self._consumer: Consumer[ResultBatch] | None = None
         self._changed = threading.Condition()
         self._batches: deque[list[Report]] = deque()
         #: the report and the item that `on_result` is being called for
@@ -117,7 +118,7 @@ class ResultWorker:
         self.stop()
 
     def pause(self) -> None:
-        """Take no more results until `resume`; those in hand are stored."""
+        """Take no more results until `resume`; those in hand are stored, and so are those that come before the broker has heard of it."""
         self._order("paused")
 
     def drain(self) -> None:
@@ -134,6 +135,8 @@ class ResultWorker:
         with self._changed:
             self._held = bool(state)
             self._changed.notify_all()
+        if state and self._consumer is not None:
+            self._consumer.wake()
 
     def readings(self) -> list[Reading]:
         """For /metrics."""
@@ -152,6 +155,7 @@ class ResultWorker:
             name=QueueName.RESULTS,
         )
         self._reach()
+        self._consumer = consumer
         consumer.start()
         try:
             while self._stop_at is None:

@@ -12,6 +12,7 @@ import pytest
 import redis as redis_client
 
 from pyspider_lite import codec, message_queue
+from pyspider_lite.bench.servers import Redis
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.message_queue.base import MessageQueue
@@ -191,6 +192,39 @@ def test_acks_are_done_by_the_consumers_thread_soon(connect: Connect) -> None:
     left = [codec.decode(received.body, TaskBatch).batch for received in queue.get(10, 0)]
     assert left == ["0", "2"]
     got[0][1]()  # too late: harmless
+
+
+def test_who_is_woken_takes_nothing_for_which_there_is_no_room_any_more(redis: Redis) -> None:
+    """Redis holds a consumer for seconds in one command."""
+    room = threading.Event()
+    room.set()
+    got: list[str] = []
+
+    def connect() -> MessageQueue:
+        return message_queue.connect(redis.url, "q", prefix="woken.")
+
+    def has_room(seconds: float) -> bool:
+        return room.wait(seconds)
+
+    def waits() -> bool:
+        with redis.client() as client:
+            return any(one["cmd"] == "brpop" and "b" in one["flags"] for one in client.client_list())
+
+    consumer = Consumer(
+        connect, TaskBatch, lambda message: got.append(message.batch), broken=never_broken, room=has_room
+    )
+    consumer.start()
+    with contextlib.closing(connect()) as queue:
+        until(waits)
+        room.clear()
+        consumer.wake()
+        until(lambda: not waits(), 1.0)
+        queue.put(codec.encode(TaskBatch(batch="b", epoch=1, tasks=[])), 1)
+        consumer.join(0.5)
+        assert (got, queue.qsize()) == ([], 1)
+        room.set()
+        until(lambda: got == ["b"])
+    assert consumer.stop(2)
 
 
 def test_a_broken_message_is_acknowledged(connect: Connect) -> None:

@@ -85,6 +85,7 @@ class Fetcher:
         self._free = threading.Event()
         self._counters = Counters(max_projects=_COUNTED)
         self._gauge = Gauge(connect_out)
+        self._consumer: Consumer[TaskBatch] | None = None
         self._queues: dict[str, Consumer[TaskBatch] | Publisher] = {}
         self._stepped = time.monotonic()
         self._hooked = type(self).on_fetch is not Fetcher.on_fetch, type(self).on_result is not Fetcher.on_result
@@ -201,6 +202,8 @@ class Fetcher:
         self._ordered = state
         self._heartbeat.set_state(state)
         self._call(self._pump)
+        if state and self._consumer is not None:
+            self._consumer.wake()
 
     def _in_loop(self, ask: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
         if self._loop is None:
@@ -234,6 +237,7 @@ class Fetcher:
             room=self._has_room,
             name="scheduler2fetcher",
         )
+        self._consumer = consumer
         self._sender = PageSender(publisher, self._heartbeat, self._pump)
         self._queues = {QueueName.TO_FETCHER: consumer, QueueName.TO_PROCESSOR: publisher}
         publisher.start()
@@ -342,7 +346,11 @@ class Fetcher:
         if self._epochs.outdated(batch.epoch, time.monotonic()):
             logger.warning("a batch of a scheduler that leads no longer was dropped: %d tasks", len(batch.tasks))
             return
-        self._heartbeat.take(QueueName.TO_FETCHER, batch.batch, [task.key for task in batch.tasks])
+        runs = [task.key for task in batch.tasks]
+        self._heartbeat.take(QueueName.TO_FETCHER, batch.batch, runs)
+        if self._ordered:  # it came just before the consumer could hear of it
+            self._heartbeat.release(runs)
+            return
         self._delivered += len(batch.tasks)
         if len(batch.tasks):
             self._free.clear()
@@ -355,7 +363,7 @@ class Fetcher:
             return False
         while True:
             if self._gauge.keeps_up(self._processors):
-                return self._free.is_set()
+                return self._free.is_set() and not self._ordered
             if time.monotonic() + LOOK_EACH > until:
                 return False
             time.sleep(LOOK_EACH)

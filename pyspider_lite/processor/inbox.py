@@ -129,6 +129,11 @@ class Inbox:
                 self._paused = False
                 self._changed.notify_all()
 
+    @property
+    def held(self) -> bool:
+        """Nothing more is to be taken, because somebody ordered so."""
+        return self._held
+
     def hold(self, held: bool) -> None:
         """Somebody ordered that nothing more is taken, or that it is taken again; `resume` does not end this."""
         with self._changed:

@@ -91,8 +91,12 @@ class Processor:
 
     def _consumer(self, connect: Connect, queue: QueueName) -> Consumer[PageBatch]:
         def deliver(batch: PageBatch) -> None:
-            self._heartbeat.take(queue, batch.batch, [page.task.key for page in batch.pages])
-            self._inbox.put(queue, batch.pages)
+            runs = [page.task.key for page in batch.pages]
+            self._heartbeat.take(queue, batch.batch, runs)
+            if self._inbox.held:  # it came just before the consumer could hear of it
+                self._heartbeat.release(runs)
+            else:
+                self._inbox.put(queue, batch.pages)
 
         def room(seconds: float) -> bool:
             return self._stop_at is None and self._inbox.wait_for_room(queue, seconds)
@@ -122,6 +126,9 @@ class Processor:
         self._draining = state == "draining"
         self._inbox.hold(bool(state))
         self._heartbeat.set_state(state)
+        if state:
+            for consumer in self._consumers:
+                consumer.wake()
 
     def run(self) -> None:
         """Work until `stop`; what goes wrong in here is logged and survived."""

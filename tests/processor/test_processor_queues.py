@@ -7,7 +7,7 @@ import pytest
 from callback_scripts import OK, script
 
 from pyspider_lite.flight_recorder import FlightRecorder
-from pyspider_lite.models import Beat, Claim, QueueName, Release
+from pyspider_lite.models import Beat, Claim, PageBatch, QueueName, Release
 
 
 def until_told(folder: Path) -> str:
@@ -164,6 +164,20 @@ def test_paused_it_takes_nothing_and_finishes_what_it_has(fresh_rig):
     assert len(fresh_rig.said(Claim)) == 1
     fresh_rig.processor.resume()
     assert fresh_rig.report_of(later).ok
+
+
+@pytest.mark.parametrize("order", ["pause", "drain"])
+def test_what_comes_in_spite_of_an_order_is_given_back(fresh_rig, order):
+    fresh_rig.start()
+    assert fresh_rig.run(fresh_rig.page(OK)).ok
+    getattr(fresh_rig.processor, order)()
+    late = [fresh_rig.page(OK), fresh_rig.page(OK)]
+    for consumer, page in zip(fresh_rig.processor._consumers, late, strict=True):
+        consumer._deliver(PageBatch(batch=f"late-{page.task.taskid}", pages=[page]))
+    keys = [page.task.key for page in late]
+    fresh_rig.until(lambda: [run for release in fresh_rig.said(Release) for run in release.runs] == keys)
+    fresh_rig.until(lambda: not fresh_rig.said(Beat)[-1].holds)
+    assert len(fresh_rig.reports()) == 1
 
 
 def test_drained_it_gives_back_what_has_not_begun(fresh_rig):
