@@ -25,9 +25,19 @@ _SECOND_COLON = re.compile(
 )
 #: brokers' URLs have it among the parameters too
 _PARAMETER = re.compile(r"(?P<head>[?&;](?:password|passwd|pwd|secret)=)[^&;\s'\"]*", re.IGNORECASE)
+#: what terminals act on, or show in another order than it is written: C0, DEL and C1, line separators, bidi overrides and isolates; and halves of
+#: characters, which cannot be printed at all
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL_IN_LINES = re.compile(f"(?![\t\n]){_CONTROL.pattern}")
 _COLOURS = {"D": "34", "I": "32", "W": "33", "E": "31", "C": "35"}
 #: libraries that tell each step at INFO
 _TALKATIVE = ("amqp", "kombu", "urllib3", "asyncio")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """``text`` for a terminal: control characters as \\uXXXX, which in JSON means the same; ``lines`` keeps newlines and tabs."""
+    pattern = _CONTROL_IN_LINES if lines else _CONTROL
+    return pattern.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def mask_url(text: str, *, alone: bool = False) -> str:
@@ -82,6 +92,7 @@ class LogFormatter(logging.Formatter):
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
             text = f"{text.rstrip()}\n{record.exc_text}"
+        text = printable(text, lines=True)
         return mask_url(f"{head} {text}".rstrip().replace("\n", "\n    "))
 
 

@@ -16,6 +16,7 @@ import msgspec
 from pyspider_lite import assembly, bootstrap, error_kinds, exit_codes, settings
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.database.script_files import ScriptFiles
+from pyspider_lite.log import printable
 from pyspider_lite.models import Role, Task, TaskStatus
 from pyspider_lite.scheduler.scheduler import Scheduler
 from pyspider_lite.settings import Settings
@@ -52,7 +53,7 @@ def run(options: Settings, scripts: Sequence[str]) -> int:
                 continue  # it fails like its on_start
             unloadable = task.project in unanswered and task.taskid == "on_start"
             code = max(code, exit_codes.BAD_CONFIG if unloadable else exit_codes.TASKS_FAILED)
-            print(f"failed: {task.project}: {task.url}: {_reason(task)}{_place(task)}", file=sys.stderr)
+            print(printable(f"failed: {task.project}: {task.url}: {_reason(task)}{_place(task)}"), file=sys.stderr)
         return code
 
 

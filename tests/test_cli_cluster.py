@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -20,7 +21,7 @@ from pyspider_lite.database.base import Leader
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import Beat, OrderKind, StatusBatch, WorkerRow
+from pyspider_lite.models import Beat, DeadLetter, OrderKind, StatusBatch, WorkerRow
 from pyspider_lite.scheduler import roster as roster_module
 from pyspider_lite.scheduler.roster import Roster
 
@@ -175,6 +176,30 @@ def broker(tmp_path: Path) -> Iterator[None]:
     server.start()
     yield
     server.stop()
+
+
+def test_forged_names_do_not_steer_the_terminal(command: Callable[..., Any], config: Path, tmp_path: Path) -> None:
+    forged = "evil\x1b[2J\x9b\u202e\nmissing: nothing"
+    with closing(connect_taskdb(f"sqlite+taskdb:///{tmp_path}/data/task.db")) as taskdb:
+        beat = Beat(worker=forged, role="fetcher", host=forged, pid=1, waiting={forged: 1.0})
+        taskdb.put_workers([WorkerRow(beat=beat, seen=taskdb.time())])
+        letter = DeadLetter(kind="message", queue=forged, project=forged, reason=forged, payload=b"x", time=1.0)
+        with taskdb.begin(None) as transaction:
+            transaction.add_dead_letters([letter])
+    for words in (["cluster", "list"], ["cluster", "list", "--format", "jsonl"], ["dead-letter", "list"]):
+        outcome = command("-c", str(config), *words)
+        assert "evil" in outcome.out + outcome.err, words
+        assert all(line.isprintable() for line in (outcome.out + outcome.err).split("\n")), words
+    assert "missing: nothing" not in command("-c", str(config), "cluster", "list").out.splitlines()
+
+
+def test_commands_print_in_one_place() -> None:
+    folder = Path(cluster.__file__).parent
+    texts = {file.name: file.read_text() for file in folder.glob("*.py")}
+    assert {name: text.count("click.echo(") for name, text in texts.items() if "click.echo(" in text} == {
+        "terminal.py": 1
+    }
+    assert not [name for name, text in texts.items() if re.search(r"\bprint\(", text)]
 
 
 def test_no_database_yet(command: Callable[..., Any], config: Path) -> None:

@@ -1,3 +1,4 @@
+import json
 import logging
 import re
 
@@ -27,6 +28,21 @@ def test_continuation_lines_and_tracebacks_are_indented():
         text = line("failed", exc_info=(type(error), error, error.__traceback__))
     assert "] failed\n    Traceback (most recent call last):\n" in text
     assert text.endswith("\n    ValueError: no")
+
+
+FORGED = "a\x1b]0;x\x07\x9b2J\u202eb\u2066\x7f\rc"
+
+
+def test_control_characters_of_names_are_escaped_in_the_log():
+    text = line("%s: first\n\tsecond", FORGED)
+    assert text.endswith("] a\\u001b]0;x\\u0007\\u009b2J\\u202eb\\u2066\\u007f\\u000dc: first\n    \tsecond")
+
+
+def test_what_is_printed_is_one_line_without_control_characters():
+    shown = log.printable(f"{FORGED}\n\t\ud800é中 \U0001f600")
+    assert shown.endswith("c\\u000a\\u0009\\ud800é中 \U0001f600")
+    assert shown.isprintable()
+    assert json.loads(log.printable(json.dumps(FORGED, ensure_ascii=False))) == FORGED
 
 
 def test_a_wrong_format_does_not_lose_the_line():

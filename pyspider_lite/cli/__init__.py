@@ -15,6 +15,7 @@ import click
 
 from pyspider_lite import __version__, exit_codes
 from pyspider_lite.cli import options
+from pyspider_lite.cli.terminal import say
 
 #: command -> module in this folder that has it under the same name
 COMMANDS = {
@@ -83,7 +84,7 @@ def commands(ctx: click.Context) -> int:
 @click.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"pyspider_lite {__version__}")
+    say(f"pyspider_lite {__version__}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,5 +111,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if code == exit_codes.INTERNAL or logging.getLogger().isEnabledFor(logging.DEBUG):
             traceback.print_exc()
         if code != exit_codes.INTERRUPTED:
-            click.echo(f"pyspider_lite: {exit_codes.sentence(error)}", err=True)
+            say(f"pyspider_lite: {exit_codes.sentence(error)}", err=True, lines=True)
         return code

@@ -13,6 +13,7 @@ from pyspider_lite.cli import local_checks, options
 from pyspider_lite.cli.at_once import at_once
 from pyspider_lite.cli.cluster_view import View, state
 from pyspider_lite.cli.local_checks import Finding
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.errors import ConfigError, CoordinationError
 from pyspider_lite.log import mask_url
 from pyspider_lite.message_queue.broker_url import PERCENT_HINT
@@ -33,16 +34,16 @@ def check_config_command(ctx: click.Context) -> int:
     _, findings = examine(ctx)
     for finding in findings:
         for line in _shown(finding):
-            click.echo(line)
+            say(line)
     problems = [f"{finding.title}: {problem}" for finding in findings for problem in finding.problems]
-    click.echo("")
+    say("")
     for problem in problems:
-        click.echo(f"problem: {problem}")
+        say(f"problem: {problem}")
     for finding in findings:
         for hint in finding.hints:
-            click.echo(f"hint: {finding.title}: {hint}")
+            say(f"hint: {finding.title}: {hint}")
     if not problems:
-        click.echo("no problems found")
+        say("no problems found")
     return exit_codes.BAD_CONFIG if problems else exit_codes.DONE
 
 

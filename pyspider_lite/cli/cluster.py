@@ -12,6 +12,7 @@ from pyspider_lite import assembly, bootstrap, exit_codes, orders
 from pyspider_lite.cli import cluster_view, options
 from pyspider_lite.cli.at_once import at_once
 from pyspider_lite.cli.cluster_view import View
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.database.base import Leader, TaskDB
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.log import mask_url
@@ -47,10 +48,10 @@ def list_workers(ctx: click.Context, form: str) -> int:
     view = look(settings)
     if form == "jsonl":
         for record in cluster_view.as_records(view):
-            click.echo(json.dumps(record, ensure_ascii=False))
+            say(json.dumps(record, ensure_ascii=False))
     else:
         for line in cluster_view.as_lines(view):
-            click.echo(line)
+            say(line)
     return exit_codes.INCOMPLETE if cluster_view.missing(view) else exit_codes.DONE
 
 
@@ -113,7 +114,7 @@ def _order_command(kind: OrderKind, text: str) -> click.Command:
             view = View(now=taskdb.time(), leader=taskdb.leader(), workers=taskdb.workers())
             chosen = choose(workers, _candidates(view), kind)
             if not view.leads:
-                click.echo("no scheduler leads, so nobody hears what becomes of the order", err=True)
+                say("no scheduler leads, so nobody hears what becomes of the order", err=True)
             # while nobody leads nobody is heard: schedulers come last
             schedulers = [row for row in chosen if row.beat.role == Role.SCHEDULER]
             others = [row for row in chosen if row not in schedulers]
@@ -179,15 +180,15 @@ def _await(taskdb: TaskDB, rows: Sequence[WorkerRow], kind: OrderKind) -> int:
     while left and time.monotonic() < deadline:
         now = {row.beat.worker: row for row in taskdb.workers()}
         for worker in [worker for worker in left if wanted(now.get(worker))]:
-            click.echo(f"{left.pop(worker).beat.role} {worker}: {_SAID[kind]}")
+            say(f"{left.pop(worker).beat.role} {worker}: {_SAID[kind]}")
         if left:
             time.sleep(_LOOK_EACH)
     for worker, row in left.items():
         state = now[worker].beat.state if worker in now else ""
         if state in ("draining", "stopping"):
-            click.echo(f"{row.beat.role} {worker}: {state}, {now[worker].beat.load} tasks still in hand")
+            say(f"{row.beat.role} {worker}: {state}, {now[worker].beat.load} tasks still in hand")
         else:
-            click.echo(f"{row.beat.role} {worker}: not seen to {kind} within {ORDER_PATIENCE:.0f} s; its log says more")
+            say(f"{row.beat.role} {worker}: not seen to {kind} within {ORDER_PATIENCE:.0f} s; its log says more")
     failed = [worker for worker in left if worker not in now or now[worker].beat.state not in ("draining", "stopping")]
     return exit_codes.REFUSED if failed else exit_codes.DONE
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from pyspider_lite import assembly, bootstrap, exit_codes
 from pyspider_lite.cli import letter_ways, options
 from pyspider_lite.cli.task_orders import Orders
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.codec import bytes_to_text
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import BrokenMessage, ConfigError
@@ -111,7 +112,7 @@ def list_letters(ctx: click.Context, kind: str | None, project: str | None, limi
     with bootstrap.open_taskdb(options.settings_of(ctx, quiet=True)) as taskdb:
         for page in Chosen(kind=kind, project=project).pages(taskdb, min(limit, _HEADS), with_payload=False):
             for letter in page[:limit]:
-                click.echo(json.dumps(_head(letter), ensure_ascii=False) if form == "jsonl" else _line(letter))
+                say(json.dumps(_head(letter), ensure_ascii=False) if form == "jsonl" else _line(letter))
             limit -= len(page)
             if limit <= 0:
                 return
@@ -139,7 +140,7 @@ def show(ctx: click.Context, letter_id: int, raw: bool) -> None:
             except BrokenMessage as error:
                 shown["retry"] = f"cannot be tried again: {error}"
                 shown.setdefault("payload", bytes_to_text(letter.payload))
-    click.echo(json.dumps(shown, ensure_ascii=False, indent=2))
+    say(json.dumps(shown, ensure_ascii=False, indent=2), lines=True)
 
 
 @dead_letter_command.command()
@@ -168,9 +169,9 @@ def retry(ctx: click.Context, /, dry_run: bool, **which: Any) -> int:
                 done += len(over)
                 if not dry_run:
                     taskdb.drop_dead_letters(over)
-    click.echo(f"{done} {'would be ' if dry_run else ''}tried again, {len(refused)} cannot be")
+    say(f"{done} {'would be ' if dry_run else ''}tried again, {len(refused)} cannot be")
     for line in refused[:_NAMED]:
-        click.echo(line, err=True)
+        say(line, err=True)
     return exit_codes.TASKS_FAILED if refused else exit_codes.DONE
 
 
@@ -184,7 +185,7 @@ def purge(ctx: click.Context, /, dry_run: bool, **which: Any) -> None:
         for page in chosen.pages(taskdb, _HEADS, with_payload=False):
             ids = [letter.seq for letter in page]
             purged += len(ids) if dry_run else taskdb.drop_dead_letters(ids)
-    click.echo(f"{purged} {'would be ' if dry_run else ''}removed")
+    say(f"{purged} {'would be ' if dry_run else ''}removed")
 
 
 def _chosen(ids: Sequence[int], kind: str | None, project: str | None, age: float | None, everything: bool) -> Chosen:

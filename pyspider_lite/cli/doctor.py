@@ -13,6 +13,7 @@ from pyspider_lite.cli import check_config, cluster_checks, project_checks
 from pyspider_lite.cli.examination import Examiner
 from pyspider_lite.cli.picture import Found, Picture
 from pyspider_lite.cli.remedies import Remedies, repair
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.errors import PyspiderLiteError
 from pyspider_lite.settings import Settings
 
@@ -59,13 +60,13 @@ _NEVER_HERE = "not checked: projects, tasks and workers: nothing was here yet"
 
 def _show(found: list[Found], hints: list[str], notes: list[str]) -> None:
     for one in found:
-        click.echo(f"problem: {one.check}: {one.text}")
+        say(f"problem: {one.check}: {one.text}")
     for hint in hints:
-        click.echo(f"hint: {hint}")
+        say(f"hint: {hint}")
     for note in dict.fromkeys(notes):
-        click.echo(note)
+        say(note)
     if not found:
-        click.echo("nothing wrong")
+        say("nothing wrong")
 
 
 def _look_twice(examiner: Examiner) -> tuple[Picture | None, list[Found]]:
@@ -96,6 +97,6 @@ def _mend(settings: Settings, examiner: Examiner, picture: Picture, found: list[
     """Mend what can be mended; how many are."""
     mended = 0
     for one, said, done in repair(Remedies(settings, examiner, picture), found):
-        click.echo(f"{'repaired' if done else 'not repaired'}: {one.check}: {said}")
+        say(f"{'repaired' if done else 'not repaired'}: {one.check}: {said}")
         mended += done
     return mended

@@ -7,6 +7,7 @@ import click
 
 from pyspider_lite import bootstrap
 from pyspider_lite.cli import options
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import ConfigError, PyspiderLiteError
 from pyspider_lite.handler.url import BadUrl, build_url, md5string
@@ -46,29 +47,29 @@ def explain_command(ctx: click.Context, project: str, page: str) -> None:
     leads = leader is not None and leader.until >= now
     lives, not_asked = _ask(settings, project, [task.taskid for task in tasks] or _ids(page))
     if not tasks:
-        click.echo(_stranger(page, project))
+        say(_stranger(page, project))
         lives = [max(lives, key=lambda live: bool(live and live.get("drop")))]
     explained: list[Task | None] = [*tasks] or [None]
     for task, live in zip(explained, lives, strict=True):
         around = explanation.Around(now=now, project=stored, leads=leads, live=live, state=state)
         if task is not None and len(tasks) > 1:
-            click.echo(f"{task.taskid}:")
+            say(f"{task.taskid}:")
         _show(task, around)
     if not_asked:
-        click.echo(f"Dropped submissions are known to the scheduler only, and it cannot be asked: {not_asked}.")
+        say(f"Dropped submissions are known to the scheduler only, and it cannot be asked: {not_asked}.")
 
 
 def _show(task: Task | None, around: explanation.Around) -> None:
     live = around.live or {}
     if task is not None:
-        click.echo(explanation.of_task(task, around))
+        say(explanation.of_task(task, around))
         if links := explanation.links_dropped(task):
-            click.echo(links)
+            say(links)
     if live.get("drop"):
-        click.echo(explanation.of_drop(live["drop"]))
+        say(explanation.of_drop(live["drop"]))
     elif task is None and live.get("dropped"):
         counts = ", ".join(f"{reason} {count:.0f}" for reason, count in sorted(live["dropped"].items()))
-        click.echo(f"None of the last drops of the project is of it; in all it had: {counts}.")
+        say(f"None of the last drops of the project is of it; in all it had: {counts}.")
 
 
 def _stranger(page: str, project: str) -> str:

@@ -15,6 +15,7 @@ import click
 from pyspider_lite import bootstrap
 from pyspider_lite.cli import jobs_view, options
 from pyspider_lite.cli.script import read_script
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.configuration import parse_rate
 from pyspider_lite.database.base import ProjectDB, TaskDB
 from pyspider_lite.database.names import verify_project_name
@@ -70,9 +71,9 @@ def push(
         if not known:
             projectdb.insert(Project(name=name, script=script, **changes))
         project = _project(projectdb, name)
-    click.echo(f"{name} {'changed' if known else 'added'}, status {project.status}")
+    say(f"{name} {'changed' if known else 'added'}, status {project.status}")
     if project.status not in ACTIVE_PROJECT:
-        click.echo(f"start it with: pyspider_lite project run {name}")
+        say(f"start it with: pyspider_lite project run {name}")
     _warn_of_rate(project)
 
 
@@ -99,10 +100,10 @@ def list_projects(ctx: click.Context, form: str) -> None:
         )  # fmt: skip
     if form == "jsonl":
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            say(json.dumps(row, ensure_ascii=False))
     else:
         for line in _table(rows):
-            click.echo(line)
+            say(line)
 
 
 @project_command.command()
@@ -115,9 +116,9 @@ def jobs(ctx: click.Context, name: str, form: str) -> None:
         project, states, now = _project(projectdb, name), taskdb.project_states(), taskdb.time()
     records = jobs_view.as_records(project, states.get(name) or ProjectState(project=name), now)
     for line in jobs_view.as_lines(records) if form == "text" else map(json.dumps, records):
-        click.echo(line)
+        say(line)
     if not records and form == "text":
-        click.echo(f"no jobs are known of {name}; a scheduler asks its script for them when the project runs")
+        say(f"no jobs are known of {name}; a scheduler asks its script for them when the project runs")
 
 
 @project_command.command("show")
@@ -129,19 +130,19 @@ def show_project(ctx: click.Context, name: str) -> None:
         project = _project(projectdb, name)
         state, now = taskdb.project_states().get(name) or ProjectState(project=name), taskdb.time()
         doomed = _is_doomed(taskdb, project)
-    click.echo(f"{name} is {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
-    click.echo(
+    say(f"{name} is {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
+    say(
         f"tasks: {state.active} active ({state.periodic} of them again and again), {state.success} success, "
         f"{state.failed} failed, {state.bad} bad"
     )
     if state.armed:
-        click.echo(f"crawl {state.crawl + 1} goes on")
+        say(f"crawl {state.crawl + 1} goes on")
     elif state.crawl:
-        click.echo(f"crawl {state.crawl} is finished")
+        say(f"crawl {state.crawl} is finished")
     if doomed:
-        click.echo("it is to be deleted, as soon as a scheduler runs")
+        say("it is to be deleted, as soon as a scheduler runs")
     elif project.status in ACTIVE_PROJECT and (pause := explanation.of_pause(name, state, now)):
-        click.echo(pause)
+        say(pause)
 
 
 @project_command.command("set")
@@ -163,7 +164,7 @@ def set_project(
         _project(projectdb, name)
         projectdb.update(name, **changes)
         project = _project(projectdb, name)
-    click.echo(f"{name}: status {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
+    say(f"{name}: status {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
     _warn_of_rate(project)
 
 
@@ -182,7 +183,7 @@ def run(ctx: click.Context, name: str) -> None:
         elif state is not None and state.paused_until:
             projectdb.update(name, status=str(project.status))  # lifts the pause
         bootstrap.enter_on_start(taskdb, project)
-    click.echo(f"{name} is {project.status}; on_start was entered")
+    say(f"{name} is {project.status}; on_start was entered")
     _warn_of_rate(project)
 
 
@@ -195,7 +196,7 @@ def stop(ctx: click.Context, name: str) -> None:
     with bootstrap.open_projectdb(settings) as projectdb:
         _project(projectdb, name)
         projectdb.update(name, status=str(ProjectStatus.STOP))
-    click.echo(f"{name} is stopped")
+    say(f"{name} is stopped")
 
 
 @project_command.command()
@@ -212,11 +213,11 @@ def resume(ctx: click.Context, name: str) -> None:
                 "(project run calls its on_start as well)"
             )
         if state is None or not state.paused_until:
-            click.echo(f"{name} does not pause")
+            say(f"{name} does not pause")
             return
         # the scheduler lifts the pause of every project that a user changes
         projectdb.update(name, status=str(project.status))
-    click.echo(f"{name} goes on")
+    say(f"{name} goes on")
 
 
 @project_command.command()
@@ -233,12 +234,12 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
             click.confirm(f"Delete {name} with all its tasks and results?", abort=True)
         projectdb.update(name, status=str(ProjectStatus.STOP))
         bootstrap.enter_delete(taskdb, project)
-        click.echo(f"waiting for the scheduler to delete {name} ...")
+        say(f"waiting for the scheduler to delete {name} ...")
         if not _await_deletion(projectdb, project):
             raise RefusedToStart(
                 f"{name} is stopped and its deletion is noted, but not done after {DELETE_PATIENCE:.0f} s: is a scheduler running?"
             )
-    click.echo(f"{name} is deleted")
+    say(f"{name} is deleted")
 
 
 @contextmanager
@@ -302,7 +303,7 @@ def _project(projectdb: ProjectDB, name: str) -> Project:
 def _warn_of_rate(project: Project) -> None:
     for name, value in (("rate", project.rate), ("burst", project.burst)):
         if value == 0:
-            click.echo(f"{name} is 0: nothing of {project.name} will be selected", err=True)
+            say(f"{name} is 0: nothing of {project.name} will be selected", err=True)
 
 
 def _shown(rate: float) -> float | str:

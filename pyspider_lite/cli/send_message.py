@@ -6,6 +6,7 @@ import click
 
 from pyspider_lite import bootstrap
 from pyspider_lite.cli import options
+from pyspider_lite.cli.terminal import say
 
 _URL = "data:,on_message"
 
@@ -26,4 +27,4 @@ def send_message_command(ctx: click.Context, scheduler_rpc: str | None, project:
         "process": {"callback": "_on_message"},
     }
     bootstrap.call_scheduler(settings, scheduler_rpc or bootstrap.scheduler_rpc(settings), "send_task", task)
-    click.echo(f"sent to {project}")
+    say(f"sent to {project}")

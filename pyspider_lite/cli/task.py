@@ -11,6 +11,7 @@ from pyspider_lite.cli import options
 from pyspider_lite.cli.explain import find
 from pyspider_lite.cli.task_choice import ALL, PAGE, Wanted, check_kinds, check_project
 from pyspider_lite.cli.task_orders import cancel, retry, set_tasks
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.models import Task, TaskStatus
 from pyspider_lite.scheduler import rules
@@ -51,7 +52,7 @@ def list_tasks(
             shown = [row for row in rows if wanted.fits(row)][:limit]
             for row in shown:
                 changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.updatetime))
-                click.echo(f"{TaskStatus(row.status).name:<8} {changed}  {row.taskid}  {row.url}")
+                say(f"{TaskStatus(row.status).name:<8} {changed}  {row.taskid}  {row.url}")
             limit -= len(shown)
             if not rows:
                 return
@@ -72,7 +73,7 @@ def show(ctx: click.Context, project: str, task: str) -> None:
     if not rows:
         raise ConfigError(f"there is no task {task} in a project {project}")
     for row in rows:
-        click.echo(json.dumps({**msgspec.to_builtins(row), **_attempts(row)}, ensure_ascii=False, indent=2))
+        say(json.dumps({**msgspec.to_builtins(row), **_attempts(row)}, ensure_ascii=False, indent=2), lines=True)
 
 
 def _attempts(task: Task) -> dict[str, str]:

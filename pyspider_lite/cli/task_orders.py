@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pyspider_lite import bootstrap
 from pyspider_lite.cli import options
 from pyspider_lite.cli.task_choice import ACTIVE, FAILING, RAN, Wanted, check_kinds, pages
+from pyspider_lite.cli.terminal import say
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
 from pyspider_lite.models import ACTIVE_PROJECT, Task
 from pyspider_lite.settings import Settings
@@ -80,17 +81,15 @@ def carry_out(
                 time.sleep(min(_LONGEST_PAUSE, time.monotonic() - begun))
             if time.monotonic() - said >= _SAY_EACH:
                 said = time.monotonic()
-                click.echo(f"{matched} tasks so far ...", err=True)
+                say(f"{matched} tasks so far ...", err=True)
     except PyspiderLiteError as error:
         if outcomes:
             raise RefusedToStart(f"{_sum(action, outcomes)}; then: {error}. Run it again for the rest") from error
         raise
     if dry_run or not matched:
-        click.echo(
-            f"{matched} task{'' if matched == 1 else 's'} would be {_WOULD[action]}" if matched else "no task fits"
-        )
+        say(f"{matched} task{'' if matched == 1 else 's'} would be {_WOULD[action]}" if matched else "no task fits")
     else:
-        click.echo(_sum(action, outcomes))
+        say(_sum(action, outcomes))
 
 
 _WOULD = {"retry": "run again", "cancel": "cancelled", "priority": "given this priority"}
@@ -210,6 +209,4 @@ def _warn_of_rest(settings: Settings, name: str) -> None:
     with suppress(PyspiderLiteError), bootstrap.open_projectdb(settings) as projectdb:
         project = projectdb.get(name)
     if project is not None and project.status not in ACTIVE_PROJECT:
-        click.echo(
-            f"{name} is {project.status}, so nothing of it runs: `project set {name} --status RUNNING`", err=True
-        )
+        say(f"{name} is {project.status}, so nothing of it runs: `project set {name} --status RUNNING`", err=True)
