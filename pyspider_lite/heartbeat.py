@@ -163,9 +163,11 @@ class Heartbeat:
             self._changed.notify_all()
         if self._sender.ident is not None:
             self._sender.join(timeout + 1.0)
-        left = len(self._items)
-        if left:
-            logger.warning("stopped with %d status items not sent; the scheduler will give those runs out again", left)
+        left = list(self._items)
+        # beats are of no use later
+        lost = sum(not isinstance(msgspec.msgpack.decode(packed, type=StatusItem), Beat) for packed in left)
+        if lost:
+            logger.warning("stopped with %d status items not sent; the scheduler will give those runs out again", lost)
         return not left and not self._sender.is_alive()
 
     @property

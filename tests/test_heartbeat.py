@@ -342,7 +342,16 @@ def test_stop_gives_up_when_the_broker_is_away(tmp_path: Path, caplog: pytest.Lo
     start = time.monotonic()
     assert not worker.stop(0.3)
     assert time.monotonic() - start < 2
-    assert "stopped with 2 status items not sent" in caplog.text  # the first beat and the report
+    assert "stopped with 1 status items not sent" in caplog.text
+
+
+def test_beats_that_were_never_sent_are_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = f"builtin://{tmp_path}/none"
+    worker = Heartbeat(WorkerInfo.make("processor", 1), lambda: message_queue.connect(url, "status_queue"))
+    worker.start()
+    until(lambda: worker.waiting_since)
+    assert not worker.stop(0.3)
+    assert "not sent" not in caplog.text
 
 
 def test_a_report_that_is_too_large_becomes_a_failed_one(worker: Heartbeat, scheduler: Scheduler) -> None:
