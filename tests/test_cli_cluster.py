@@ -22,6 +22,7 @@ from pyspider_lite.errors import ConfigError
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models import Beat, DeadLetter, OrderKind, StatusBatch, WorkerRow
+from pyspider_lite.rpc import RpcServer
 from pyspider_lite.scheduler import roster as roster_module
 from pyspider_lite.scheduler.roster import Roster
 
@@ -75,6 +76,49 @@ def test_what_cannot_be_asked_is_missing_too() -> None:
     half = View(depths={"status_queue": 2}, problems=["taskdb: away"])
     assert cluster_view.missing(half) == ["taskdb: away"]
     assert list(cluster_view.as_lines(half)) == ["queues: status_queue 2", "missing: taskdb: away"]
+
+
+def test_a_leader_that_was_killed_is_no_stand_by() -> None:
+    killed = {age: row("scheduler", age=age, state="leading") for age in (4.0, 7.0)}
+    assert [cluster_view.state(view(one, leads=False), one) for one in killed.values()] == ["lost the lead", "silent"]
+    lines = list(cluster_view.as_lines(view(killed[7.0], leads=False)))
+    assert "silent for 7 s" in lines[1]
+    assert "leader: nobody; until 5 s ago it was web:scheduler:ab, epoch 3" in lines
+    assert not [line for line in lines if line.startswith("standing by")]
+    assert cluster_view.missing(view(killed[7.0], leads=False))[0] == "no scheduler is running"
+
+
+def test_nobody_ever_led() -> None:
+    assert "leader: nobody, and there was none yet" in list(cluster_view.as_lines(View(now=NOW, workers=[])))
+
+
+def test_a_scheduler_that_cannot_write_is_asked_what_it_waits_for() -> None:
+    mute = row("scheduler", age=300, state="leading")
+    seen = view(mute, leads=False, answers={"web:scheduler:ab": {"sqlite:///task.db": 1000.0}})
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1000.0))
+    assert cluster_view.missing(seen)[:2] == [
+        "no scheduler leads",
+        f"scheduler web:scheduler:ab waits for sqlite:///task.db since {stamp}",
+    ]
+    assert cluster_view.state(seen, mute) == "waiting"
+    assert cluster_view.notes(seen, mute)[0].startswith("waits for sqlite:///task.db since ")
+
+
+@pytest.mark.usefixtures("broker")
+def test_silent_schedulers_are_asked(command: Callable[..., Any], config: Path, tmp_path: Path) -> None:
+    server = RpcServer("127.0.0.1", 0)
+    server.serve({"waiting": lambda: {"the disk of the taskdb": 1000.0}})
+    try:
+        with closing(connect_taskdb(f"sqlite+taskdb:///{tmp_path}/data/task.db")) as taskdb:
+            now = taskdb.time()
+            for worker, age in (("old:1:ab", 500.0), ("new:2:ab", 100.0)):
+                beat = Beat(worker=worker, role="scheduler", host=socket.gethostname(), pid=1, rpc=server.url)
+                taskdb.put_workers([WorkerRow(beat=beat, seen=now - age)])
+        out = command("-c", str(config), "cluster", "list").out
+    finally:
+        server.stop()
+    assert "missing: scheduler new:2:ab waits for the disk of the taskdb since 19" in out
+    assert "old:1:ab waits" not in out
 
 
 # --- how it is shown ----------------------------------------------------------------------------------------------------
@@ -214,8 +258,9 @@ def test_the_half_that_answers_is_shown(command: Callable[..., Any], config: Pat
     outcome = command("-c", str(config), "cluster", "list")
     assert (outcome.code, outcome.err) == (1, "")
     lines = outcome.out.splitlines()
-    assert lines[0].startswith(f"missing: message-queue builtin://{tmp_path}/queue.sock: the built-in queue server at ")
-    assert lines[1] == "missing: no scheduler is running"
+    assert lines[0] == "leader: nobody, and there was none yet"
+    assert lines[1].startswith(f"missing: message-queue builtin://{tmp_path}/queue.sock: the built-in queue server at ")
+    assert lines[2] == "missing: no scheduler is running"
 
 
 @pytest.mark.usefixtures("broker")

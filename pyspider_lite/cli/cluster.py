@@ -2,9 +2,12 @@
 
 import difflib
 import json
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from urllib.parse import urlsplit
 
 import click
 
@@ -17,6 +20,8 @@ from pyspider_lite.database.base import Leader, TaskDB
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.log import mask_url
 from pyspider_lite.models import OrderKind, QueueName, Role, WorkerRow
+from pyspider_lite.rpc import client
+from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.settings import Settings
 
 #: seconds for the database and the broker to answer
@@ -24,6 +29,8 @@ _PATIENCE = 8.0
 #: seconds that an order may take to show
 ORDER_PATIENCE = 10.0
 _LOOK_EACH = 0.25
+#: silent schedulers that are asked by XML-RPC, and seconds for their answers
+_ASKED, _ANSWER = 4, 3.0
 _NOT_A_SCHEDULER = (
     "a scheduler cannot {kind}, only stop: {kind} the fetchers (`cluster {kind} fetcher`) to hold everything, "
     "or stop projects (`project stop NAME`)"
@@ -66,11 +73,38 @@ def look(settings: Settings) -> View:
         view.problems.append(_problem("taskdb", settings.taskdb, taskdb))
     else:
         view.now, view.leader, view.workers, view.letters = taskdb
+        view.answers = _ask_schedulers(settings, view)
     if isinstance(depths, Exception):
         view.problems.append(_problem("message-queue", settings.queue_url, depths))
     else:
         view.depths = depths
     return view
+
+
+def _ask_schedulers(settings: Settings, view: View) -> dict[str, dict[str, float]]:
+    """What silent schedulers wait for, of those that answer: who cannot write into the taskdb cannot be seen there."""
+    here = socket.gethostname()
+    # an address that another one has by now is of no use, and of two that had it the last one may still be there
+    seen = {row.beat.rpc for row in view.workers or () if view.alive(row)}
+    silent = [
+        row
+        for row in sorted(view.workers or (), key=view.age)
+        if row.beat.role == Role.SCHEDULER
+        and not view.alive(row)
+        and row.beat.rpc
+        and (row.beat.host == here or not is_loopback(urlsplit(row.beat.rpc).hostname or ""))
+    ]
+    by_address = {row.beat.rpc: row for row in reversed(silent) if row.beat.rpc not in seen}
+    asked = list(by_address.values())[-_ASKED:]
+    found = at_once([partial(_ask_waiting, settings, row.beat.rpc) for row in asked], _ANSWER)
+    return {
+        row.beat.worker: answer for row, answer in zip(asked, found, strict=True) if not isinstance(answer, Exception)
+    }
+
+
+def _ask_waiting(settings: Settings, url: str) -> dict[str, float]:
+    answer = client.call(url, settings.rpc_secret, "waiting", timeout=_ANSWER)
+    return {str(where): float(since) for where, since in answer.items()}
 
 
 def _problem(name: str, url: str, error: Exception) -> str:

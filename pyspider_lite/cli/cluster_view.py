@@ -1,5 +1,6 @@
 """What `cluster list` knows, what follows from it, and how it is shown. Nothing here asks anybody."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ from pyspider_lite.models import Role, WorkerRow
 
 #: seconds without a beat after which a worker is silent: three beats, and the time that the list takes
 SILENT_AFTER = 10.0
+#: the same of a scheduler: it writes itself down each 2 s, and nobody has to hear it
+SCHEDULER_SILENT_AFTER = 5.0
 #: seconds after which a silent worker is no longer shown in the table
 GONE_AFTER = 60.0
 #: silent workers that are named
@@ -32,6 +35,8 @@ class View(Struct, kw_only=True):
     letters: dict[str, int] = {}
     #: of the settings of whoever asks
     config_hash: str = ""
+    #: silent schedulers that answer by XML-RPC: what they cannot reach, and since when (Unix time)
+    answers: dict[str, dict[str, float]] = {}
     #: what could not be asked, in sentences
     problems: list[str] = []
 
@@ -40,8 +45,10 @@ class View(Struct, kw_only=True):
         return max(0.0, self.now - row.seen)
 
     def alive(self, row: WorkerRow) -> bool:
-        """It was heard not long ago."""
-        return self.age(row) <= SILENT_AFTER
+        """It was heard not long ago, or answers now."""
+        if row.beat.role != Role.SCHEDULER:
+            return self.age(row) <= SILENT_AFTER
+        return self.age(row) <= SCHEDULER_SILENT_AFTER or self.is_leader(row) or row.beat.worker in self.answers
 
     @property
     def leads(self) -> bool:
@@ -50,7 +57,7 @@ class View(Struct, kw_only=True):
 
     def is_leader(self, row: WorkerRow) -> bool:
         """This row is the scheduler that leads."""
-        return self.leads and self.leader is not None and self.leader.holder.startswith(f"{row.beat.worker}:")
+        return self.leads and self.leader is not None and _holds(self.leader, row)
 
     @property
     def leader_row(self) -> WorkerRow | None:
@@ -64,6 +71,10 @@ class View(Struct, kw_only=True):
         return sorted(self.workers or (), key=lambda row: (rank.get(row.beat.role, 9), row.beat.worker))
 
 
+def _holds(leader: Leader, row: WorkerRow) -> bool:
+    return leader.holder.startswith(f"{row.beat.worker}:")
+
+
 def missing(view: View) -> list[str]:
     """What the cluster lacks, in sentences; [] when it is complete."""
     found = list(view.problems)
@@ -71,8 +82,7 @@ def missing(view: View) -> list[str]:
         return found
     live = [row for row in view.workers if view.alive(row)]
     if not view.leads:
-        stand_by = any(row.beat.role == Role.SCHEDULER for row in live)
-        found.append("no scheduler leads" if stand_by else "no scheduler is running")
+        found += _why_nobody_leads(view, [row for row in live if row.beat.role == Role.SCHEDULER])
         if any(row.beat.role != Role.SCHEDULER for row in view.workers):
             found.append("nobody hears the other workers meanwhile: what is shown of them is from before")
         return found
@@ -86,6 +96,22 @@ def missing(view: View) -> list[str]:
         return found
     found += (f"all {role}s are paused" if there else f"no {role} is running" for role, there in idle(view).items())
     return found
+
+
+def _why_nobody_leads(view: View, schedulers: list[WorkerRow]) -> list[str]:
+    if not schedulers:
+        return ["no scheduler is running"]
+    found = ["no scheduler leads"]
+    for row in schedulers:
+        found += [
+            f"scheduler {row.beat.worker} waits for {where} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(since))}"
+            for where, since in sorted(_waiting(view, row).items())
+        ]
+    return found
+
+
+def _waiting(view: View, row: WorkerRow) -> dict[str, float]:
+    return view.answers.get(row.beat.worker, row.beat.waiting)
 
 
 def idle(view: View) -> dict[Role, bool]:
@@ -102,7 +128,12 @@ def state(view: View, row: WorkerRow) -> str:
     if not view.alive(row):
         return "silent"
     if row.beat.role == Role.SCHEDULER:
-        return "leading" if view.is_leader(row) else "standing by"
+        if view.is_leader(row):
+            return "leading"
+        if _waiting(view, row):
+            return "waiting"
+        # it said so last; a beat ago it may have been true
+        return "lost the lead" if row.beat.state == "leading" else "standing by"
     return row.beat.state or "at work"
 
 
@@ -117,7 +148,7 @@ def notes(view: View, row: WorkerRow) -> list[str]:
             found.append("other version")
     if leader is row and view.config_hash and beat.config_hash != view.config_hash:
         found.append("other config than here")
-    found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(beat.waiting.items())]
+    found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(_waiting(view, row).items())]
     return found
 
 
@@ -176,6 +207,11 @@ def _about_leader(view: View, rows: list[WorkerRow]) -> Iterator[str]:
         row = view.leader_row
         name = row.beat.worker if row is not None else view.leader.holder
         yield f"leader: {name}, epoch {view.leader.epoch}" + (f", {view.leader.rpc}" if view.leader.rpc else "")
+    elif view.leader is None:
+        yield "leader: nobody, and there was none yet"
+    else:
+        last = next((row.beat.worker for row in rows if _holds(view.leader, row)), view.leader.holder)
+        yield f"leader: nobody; until {_ago(view.now - view.leader.until)} ago it was {last}, epoch {view.leader.epoch}"
     waits = [row.beat.worker for row in rows if state(view, row) == "standing by"]
     if waits:
         yield f"standing by: {', '.join(waits)}"
@@ -191,11 +227,16 @@ def _cells(view: View, row: WorkerRow) -> tuple[str, ...]:
         str(beat.load) if scheduler else f"{beat.load}/{beat.pool_size}",
         "" if scheduler else f"{row.rate:.1f}/s",
         f"{_ago(view.age(row))} ago",
-        state(view, row),
+        _state_shown(view, row),
         beat.rpc.removeprefix("http://").rstrip("/"),
         beat.health.removeprefix("http://").rstrip("/"),
         "; ".join(notes(view, row)),
     )
+
+
+def _state_shown(view: View, row: WorkerRow) -> str:
+    found = state(view, row)
+    return f"silent for {_ago(view.age(row))}" if found == "silent" else found
 
 
 def _table(lines: list[tuple[str, ...]]) -> Iterator[str]:

@@ -43,6 +43,7 @@ READING = frozenset(
         "webui_update",
         "explain",
         "checkup",
+        "waiting",
         "strangers",
         "system.listMethods",
         "system.methodHelp",

@@ -16,6 +16,7 @@ from xmlrpc.client import Fault
 
 import msgspec
 
+from pyspider_lite import outages
 from pyspider_lite.counters import WINDOWS
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
@@ -70,6 +71,7 @@ class Remote:
             "explain": self.explain,
             "order_tasks": self.order_tasks,
             "checkup": self.checkup,
+            "waiting": outages.waiting,
             "strangers": self.strangers,
             "look_again": self.look_again,
         }

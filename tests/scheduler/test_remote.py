@@ -10,6 +10,7 @@ from xmlrpc.client import Fault
 import pytest
 from played_crawl import Crawl, done, new
 
+from pyspider_lite import outages
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.scheduler.inbox import Inbox
@@ -56,7 +57,8 @@ def test_a_stand_by_says_who_leads(tmp_path: Path) -> None:
         "strangers": lambda: remote.strangers("p", ["a"]),
         "look_again": lambda: remote.look_again("p"),
     }
-    assert calls.keys() | {"_quit"} == remote.functions().keys()
+    assert remote.functions()["waiting"]() == outages.waiting()  # of any scheduler
+    assert calls.keys() | {"_quit", "waiting"} == remote.functions().keys()
 
     def said(text: str) -> None:
         for call in calls.values():
