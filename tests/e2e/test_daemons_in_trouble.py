@@ -190,6 +190,9 @@ def test_a_full_disk_is_waited_for(make_suite):
             assert (refused.returncode, refused.stdout) == (3, "")
             # longer than a term of leadership, which is kept in the same database
             suite.wait(lambda: time.monotonic() > full + 7)
+            # it cannot write down what it waits for, but it can be asked
+            listed = suite.command("cluster", "list", code=1)
+            assert re.search(r"^missing: scheduler \S+ waits for .*task\.db since 20", listed, re.MULTILINE), listed
             (data / "filler").unlink()
             crawled(suite, site)
         finally:
