@@ -8,6 +8,7 @@ import subprocess
 import time
 from typing import Any
 
+import msgspec
 import pytest
 import zstandard
 from places import HEAD, NOWHERE, PAGE, START, ended, fill, read_until, small_disk, start
@@ -132,7 +133,11 @@ def broken_messages(queue: QueueName) -> list[tuple[bytes, str]]:
     zeros = bytes(codec.MAX_DECODED + 1)
     stream = zstandard.ZstdCompressor().compressobj()
     packed = codec.MAGIC + b"\x01"
+    page = {"task": {"taskid": "t", "project": "site", "url": "u"}, "response": {"content": {"no": "text"}}}
+    forged = codec.MAGIC + b"\x00" + msgspec.msgpack.encode({"type": "pages", "batch": "b", "pages": [page]})
+    of_pages = [(forged, "not a PageBatch: content is a dict")] if KINDS[queue] is models.PageBatch else []
     return [
+        *of_pages,
         (random.Random(queue).randbytes(2000), "not a message of pyspider_lite"),
         (b"", "not a message of pyspider_lite"),
         (b"PSL\x09" + codec.encode(other)[4:], "message format version b'\\t': this is version 1"),
