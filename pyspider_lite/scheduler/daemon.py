@@ -33,7 +33,7 @@ logger = logging.getLogger("scheduler")
 Connect = Callable[[QueueName, bool], MessageQueue]
 
 #: batches that may wait in a publisher
-_OUT_CAPACITY = 8
+OUT_CAPACITY = 8
 #: seconds after a takeover in which the claims of workers are heard before anything is given out
 ADOPT_FOR = 2.5
 #: work queues whose length is watched, for batches that vanished from them
@@ -59,12 +59,12 @@ class _Out:
     def __init__(self, connect: Connect, queue: QueueName, inbox: Inbox, leadership: Leadership) -> None:
         self._inbox = inbox
         self.publisher = Publisher(
-            lambda: connect(queue, False), capacity=_OUT_CAPACITY, name=queue, may=lambda: not leadership.overdue
+            lambda: connect(queue, False), capacity=OUT_CAPACITY, name=queue, may=lambda: not leadership.overdue
         )
         self.publisher.start()
 
     def room(self) -> int:
-        return _OUT_CAPACITY - self.publisher.pending
+        return OUT_CAPACITY - self.publisher.pending
 
     def put(self, batch: str, body: bytes) -> None:
         # there is room: the dispatcher asked, and nobody else puts

@@ -94,7 +94,7 @@ class _Crowd:
         self._control_status = station.queue(QueueName.STATUS)
         self._generation = generation
         self._chance = random.Random(1)
-        self._tasks = [_task(index, generation) for index in range(pages)]
+        self._tasks = [new_task(index, generation) for index in range(pages)]
         #: tasks that the scheduler was told of, from the first on
         self._known = 0
         self._batches = 0
@@ -138,7 +138,7 @@ class _Crowd:
             batch=batch.batch,
             runs=[task.key for task in tasks],
         )
-        reports = [_report(task, follows=[], info=info) for task in tasks]
+        reports = [report(task, follows=[], info=info) for task in tasks]
         put(self._control_status, StatusBatch(items=[claim, *reports]))
         self.ready = True
 
@@ -159,7 +159,7 @@ class _Crowd:
             if index < 2:
                 yield Handover(worker=name, queue=queues[index + 1], batch=ids[index + 1], runs=runs)
         for task in batch.tasks:
-            yield _report(task, follows=self._follows())
+            yield report(task, follows=self._follows())
 
     def _follows(self) -> list[NewTask]:
         follows = []
@@ -179,13 +179,14 @@ def _pool(role: Role) -> int:
     return _POOL if role == Role.FETCHER else 1
 
 
-def _task(index: int, generation: str) -> NewTask:
+def new_task(index: int, generation: str, project: str = PROJECT) -> NewTask:
+    """The page of this number, as a callback enters it."""
     url = f"http://127.0.0.1:8000/{index}.html"
     taskid = hashlib.md5(url.encode()).hexdigest()
-    return NewTask(taskid, PROJECT, url, process={"callback": "page"}, generation=generation)
+    return NewTask(taskid, project, url, process={"callback": "page"}, generation=generation)
 
 
-def _report(task: Dispatch, follows: list[NewTask], info: dict[str, Any] | None = None) -> Report:
+def report(task: Dispatch, follows: list[NewTask], info: dict[str, Any] | None = None) -> Report:
     """As a processor makes it."""
     fetch = {"ok": True, "redirect_url": None, "time": 0.01, "error": None, "status_code": 200, "encoding": "utf-8"}
     process = {
