@@ -319,10 +319,12 @@ class Leases:
                 self._lose(key, "no longer with its worker")
 
     def advance(self, now: float, *, drained: bool) -> None:
-        """Time went by. ``drained``: everything that workers said until now has been heard."""
-        if self._wall is not None and drained:
-            self._clock += max(0.0, min(now - self._wall, MAX_ADVANCE))
-        self._wall = now
+        """Time went by. ``drained``: everything that workers said until now has been heard; only then the time since the last such call
+        counts. With hundreds of workers it takes several calls to hear what they said in the time of one."""
+        if self._wall is None or drained or now < self._wall:
+            if self._wall is not None:
+                self._clock += max(0.0, min(now - self._wall, MAX_ADVANCE))
+            self._wall = now
 
     def fresh_term(self) -> None:
         """After a reconnect or a takeover: everybody gets a new term. The order in which batches were put stays known."""

@@ -401,6 +401,19 @@ def test_a_stall_counts_as_one_second(at: Clocked) -> None:
     assert "w" in at.leases.workers
 
 
+def test_time_counts_as_soon_as_all_that_was_said_in_it_is_heard(at: Clocked) -> None:
+    """With hundreds of workers more than one call's worth waits each time (docs/scaling.md)."""
+    at.leases.beat(beat())
+    for _ in range(70):
+        at.now += 0.1
+        at.leases.advance(at.now, drained=False)
+        assert at.leases.check() == []
+        at.leases.advance(at.now, drained=True)
+    assert at.leases.clock == pytest.approx(7.0)
+    at.leases.check()
+    assert "w" not in at.leases.workers
+
+
 def test_a_clock_that_was_set_back(at: Clocked) -> None:
     at.wait(5)
     at.now -= 1_000
