@@ -48,6 +48,8 @@ _BATCH_ITEMS = 100
 _BATCH_BYTES = 1024 * 1024
 #: seconds that items gather while there are many; the first after a pause goes at once
 _GATHER = 0.01
+#: messages in status_queue up to which it is short, and seconds between two looks
+_SHORT, _LOOK = 2, 0.03
 #: what may wait to be sent; who has more to say is held back
 _BUFFER_ITEMS = 4000
 _BUFFER_BYTES = 32 * 1024 * 1024
@@ -129,6 +131,8 @@ class Heartbeat:
         self._stopping = False
         self._next_beat = 0.0
         self._last_sent = 0.0
+        #: somebody asks whether status_queue is short; whether it was, and when that was looked at
+        self._asked, self._short, self._looked = False, True, 0.0
         self._sender = threading.Thread(target=self._send_all, name="heartbeat", daemon=True)
         self._watch = FreezeWatch(interval)
 
@@ -224,6 +228,15 @@ class Heartbeat:
         """Send a report. With its last part the run is over and no longer ours."""
         last = report.parts > 0
         self._say(report, over=(report.key,) if last else (), done=int(last))
+
+    def clear(self) -> bool:
+        """Whether nothing waits here and status_queue is short, so that something large holds nobody up. As it was at the last look; the
+        next one is taken because this was asked."""
+        with self._changed:
+            if not self._asked:
+                self._asked = True
+                self._changed.notify_all()
+            return self._short and not self._items and not self._in_hand
 
     def forget(self, runs: Iterable[RunKey]) -> None:
         """These runs are no longer ours, and the scheduler needs not hear of it but by the next beat."""
@@ -366,13 +379,15 @@ class Heartbeat:
                     self._append(self._beat())
                 batch = self._next_batch()
             try:
-                self._send(batch)
+                if batch:
+                    self._send(batch)
+                    self._last_sent = time.monotonic()
+                self._look(now)
             except Exception:
                 logger.exception("%d status items could not be sent; going on", len(batch))
             with self._changed:
                 self._in_hand = 0
                 self._changed.notify_all()
-            self._last_sent = time.monotonic()
             if self._connection.expired():
                 break
         self._connection.close()
@@ -386,9 +401,19 @@ class Heartbeat:
                 if len(self._items) >= _BATCH_ITEMS or self._bytes >= _BATCH_BYTES:
                     return
                 until = min(until, self._last_sent + _GATHER)
+            if self._asked:
+                until = min(until, self._looked + _LOOK)
             if now >= until:
                 return
             self._changed.wait(until - now)
+
+    def _look(self, now: float) -> None:
+        """Is status_queue short? Only if somebody wants to know."""
+        if self._asked and now >= self._looked + _LOOK:
+            size = self._connection.call(lambda queue: queue.qsize())
+            self._looked = now
+            self._short = size is not None and size <= _SHORT
+            self._asked = False
 
     def _next_batch(self) -> list[bytes]:
         batch: list[bytes] = []

@@ -439,3 +439,12 @@ def test_a_queue_that_refuses_the_size_is_no_dead_end() -> None:
     worker.start()
     assert worker.stop(5)
     assert [item.ok for item in scheduler.said() if isinstance(item, Report)] == [False] + [True] * 58
+
+
+def test_whether_anybody_is_held_up_by_more(scheduler: Scheduler, worker: Heartbeat) -> None:
+    until(worker.clear)
+    for _ in range(10):
+        scheduler.queue.put(codec.encode(StatusBatch(items=[])), 1.0)
+    until(lambda: not worker.clear())
+    scheduler.hear()
+    until(worker.clear)

@@ -200,12 +200,13 @@ class BaseHandler:
 
     # --- one run --------------------------------------------------------------------------------------------------------
 
-    def _run_task(self, task: dict[str, Any], response: Response) -> Outcome:
+    def _run_task(self, task: dict[str, Any], response: Response, send: running.Send | None = None) -> Outcome:
         """Run the callback of ``task``. Nothing escapes: SystemExit, KeyboardInterrupt and RecursionError fail the run (X-P4).
 
-        The caller sets time and memory limits around this; an exception it raises in here is the run's exception.
+        The caller sets time and memory limits around this; an exception it raises in here is the run's exception. ``send`` takes links
+        before the callback ends, if there are very many.
         """
-        run = self._run = running.Run()
+        run = self._run = running.Run(send)
         stored = (task.get("track") or {}).get("save")
         before = codec.to_json(stored) if stored else "{}"
         self.task, self.response, self.save = task, response, {} if stored is None else stored

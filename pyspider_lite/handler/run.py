@@ -25,6 +25,8 @@ class Outcome(Struct, kw_only=True):
     items: list[Item] = []
     #: without `generation`, which the caller knows
     follows: list[NewTask] = []
+    #: how many there were before these, which were sent while the callback ran
+    sent: int = 0
     messages: list[Message] = []
     #: calls of ``self.crawl`` that entered nothing, by reason: bad-url, duplicate (of a request of this run), same-taskid (as
     #: another request of this run)
@@ -58,11 +60,19 @@ class KeyedItem:
         self.value = value
 
 
-class Run:
-    """What is collected while a callback runs."""
+#: sends links of a callback that still runs; False if that cannot be done now
+Send = Callable[[list[NewTask]], bool]
+#: of more links than these a callback sends the first ones, so many at once
+COLLECTED, PIECE = 1000, 500
 
-    def __init__(self) -> None:
+
+class Run:
+    """What is collected while a callback runs. Of a callback with very many links only the ids stay here: the links are sent in pieces."""
+
+    def __init__(self, send: Send | None = None) -> None:
         self.outcome = Outcome()
+        self._send = send
+        self._sent: set[str] = set()
         #: the calls of ``self.crawl`` that had a callback and nothing else, by the callback
         self.calls: dict[Any, Call] = {}
         self._follows: dict[str, NewTask] = {}
@@ -76,14 +86,28 @@ class Run:
 
     def follow(self, task: NewTask) -> str:
         """Collect a link; of two with the same taskid the first counts (behaviour H49). Says what is to be logged, or ""."""
+        if task.taskid in self._sent:
+            self.drop("duplicate")
+            return ""
         first = self._follows.setdefault(task.taskid, task)
         if first is task:
             self.outcome.follows.append(task)
+            if self._send is not None and len(self.outcome.follows) > COLLECTED:
+                self._send_piece(self._send)
         elif (first.url, first.fetch) == (task.url, task.fetch):
             self.drop("duplicate")
         elif self.drop("same-taskid") == 1:  # one says it all
             return f"crawl({task.url[:200]!r}): dropped: its taskid is that of {first.url[:200]!r}"
         return ""
+
+    def _send_piece(self, send: Send) -> None:
+        piece = self.outcome.follows[:PIECE]
+        if send(piece):
+            del self.outcome.follows[:PIECE]
+            self.outcome.sent += len(piece)
+            for task in piece:
+                del self._follows[task.taskid]
+                self._sent.add(task.taskid)
 
     def drop(self, reason: str) -> int:
         """Count a call of ``self.crawl`` that enters nothing; how many there were for this reason."""

@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from pyspider_lite import old_names
+from pyspider_lite.models import Report
 from pyspider_lite.processor import descendants
 from pyspider_lite.processor.child_process import ChildOptions
-from pyspider_lite.processor.pipe import Channel, Done, NeedScript, Run, Script
+from pyspider_lite.processor.pipe import Channel, Done, NeedScript, Part, Run, Script
 from pyspider_lite.processor.runner import Runner
 
 #: a page makes thousands of objects that die with it, and few cycles
@@ -71,7 +72,9 @@ class Child:
             "process_time_limit": options.process_time_limit,
             "debug": False,
         }
-        self._runner = Runner(self._ask, log_limit=options.log_limit, capture_stdout=options.capture_stdout, env=env)
+        self._runner = Runner(
+            self._ask, log_limit=options.log_limit, capture_stdout=options.capture_stdout, env=env, send=self._part
+        )
 
     def serve(self) -> None:
         """Until the other side is gone."""
@@ -97,6 +100,12 @@ class Child:
         # it is full, so there is enough to wake it; or a callback closed it, and then the processor looks at the socket
         with contextlib.suppress(OSError):
             os.write(self._pipe, b".")
+
+    def _part(self, reports: list[Report]) -> None:
+        # the processor reads them when status_queue has room: that is no time of the callback's
+        with self._runner.limit.paused():
+            self._channel.send(Part(reports), self._wake)
+            self._wake()
 
     def _ask(self, project: str, md5: str, known: str) -> Script:
         with self._runner.limit.paused():

@@ -20,7 +20,7 @@ from msgspec import Struct, to_builtins
 
 from pyspider_lite.errors import BrokenMessage, PyspiderLiteError
 from pyspider_lite.processor import descendants
-from pyspider_lite.processor.pipe import Channel, Done, NeedScript, ToParent
+from pyspider_lite.processor.pipe import Channel, Done, Part, ToParent
 
 #: seconds for a step that takes milliseconds when all is well; a script can hold two of them up
 _PATIENCE = 4.0
@@ -138,13 +138,13 @@ class ChildProcess:
             died.unread = True
             raise died from error
 
-    def receive(self, timeout: float) -> list[tuple[Done | NeedScript, int]]:
+    def receive(self, timeout: float) -> list[tuple[ToParent, int]]:
         """What the child says and how many bytes each of that was; nothing if it did not wake us within ``timeout`` seconds. Raises
         ChildDied once all that it said was told."""
         assert self._channel is not None
         ready = self._wait(timeout)
         try:
-            said: list[tuple[Done | NeedScript, int]] = self._channel.arrived(ToParent)  # type: ignore[arg-type]
+            said: list[tuple[ToParent, int]] = self._channel.arrived(ToParent)  # type: ignore[arg-type]
             if said:
                 return said
         except (OSError, EOFError) as error:
@@ -191,7 +191,7 @@ class ChildProcess:
         """End the child, its process group and its orphans; returns when they are gone."""
         self.end()
 
-    def end(self) -> list[Done]:
+    def end(self) -> list[Part | Done]:
         """`kill`, and what the child had done by then and was not told yet."""
         if self._channel is None:
             return []
@@ -201,9 +201,9 @@ class ChildProcess:
             self._control_line(_PATIENCE, "exit")
         except (OSError, EOFError):
             self._end_zygote()
-        last: list[Done] = []
+        last: list[Part | Done] = []
         with contextlib.suppress(OSError, EOFError, BrokenMessage):
-            last = [message for message, _ in self._channel.arrived(Done)]
+            last = [message for message, _ in self._channel.arrived(Part | Done)]  # type: ignore[arg-type]
         self._hang_up()
         return last
 

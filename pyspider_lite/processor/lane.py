@@ -12,7 +12,7 @@ from msgspec import Struct
 from pyspider_lite.models import Page, Report
 from pyspider_lite.processor import descendants, report
 from pyspider_lite.processor.child_process import ChildDied, ChildOptions, ChildProcess
-from pyspider_lite.processor.pipe import Done, Job, NeedScript, Run, Script
+from pyspider_lite.processor.pipe import Done, Job, NeedScript, Part, Run, Script
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL = 0.25
 #: seconds from the first page on within which the child begins the next without asking
 AHEAD = 0.05
+#: seconds that the next part of a report may wait for others
+PART_WAITS = 1.0
 #: processes that scripts may have started and that still run
 MAX_PROCESSES = 100
 #: seconds of CPU that threads and processes may use which callbacks left behind
@@ -50,13 +52,14 @@ class Drained(Exception):
 
 
 class Over(Struct, frozen=True):
-    """A page is over."""
+    """A page is over, or it is not and this is a part of what it will report."""
 
     page: Page
     #: the parts of its report
     reports: list[Report]
     #: bytes that they take
     size: int
+    ended: bool = True
 
 
 class Lane:
@@ -86,6 +89,8 @@ class Lane:
         self._until = 0.0
         #: the child waits, although there may be pages left: they were not quick
         self.idle = False
+        #: the page that runs sends its report in parts: time.monotonic() of the last one
+        self._part_at: float | None = None
         #: what the child waits for
         self._question: NeedScript | None = None
         #: a child that had this page died, perhaps for another reason: it gets a second one, and no third
@@ -129,9 +134,17 @@ class Lane:
     def _next(self, now: float) -> None:
         if not self._pages:
             return
-        self._started = now
+        self._started, self._part_at = now, None
         self._limit = time_limit(self._pages[0], self._options.process_time_limit)
-        self._deadline = now + (self._limit + self._options.hard_after if self._limit else float("inf"))
+        self._put_deadline(now)
+
+    def _put_deadline(self, begin: float) -> None:
+        self._deadline = begin + (self._limit + self._options.hard_after if self._limit else float("inf"))
+
+    @property
+    def may_wait(self) -> bool:
+        """What comes next is one of many parts of a report, and it is not long that it waits."""
+        return self._part_at is not None and time.monotonic() - self._part_at < PART_WAITS
 
     def take_back(self) -> list[Page]:
         """The pages that have not begun, which are no longer ours. None of them while the child may still begin one."""
@@ -181,7 +194,7 @@ class Lane:
                 # answered by the next look: what is over may not wait for a database
                 self._question = message
             elif self._pages:
-                over.append(self._done(message, size))
+                over.append(self._said(message, size))
         if self._pages and (reason := self._passed_limit()):
             over += self._kill(reason)
         if reason := self._spoilt():
@@ -250,7 +263,7 @@ class Lane:
 
     def _end_child(self) -> list[Over]:
         """What was over by then is not lost; the pages that are left are another child's."""
-        over = [self._done(done, 0) for done in self.child.end() if self._pages]
+        over = [self._said(message, 0) for message in self.child.end() if self._pages]
         self._forget_child()
         return over
 
@@ -260,6 +273,14 @@ class Lane:
     def _fail(self, reason: str) -> Over:
         page = self._pages[0]
         return self._over([report.failure(page, reason, reason, self.runs_for)], 0)
+
+    def _said(self, message: Part | Done, size: int) -> Over:
+        if isinstance(message, Done):
+            return self._done(message, size)
+        # the child waits until a part is taken, and its callback is not late for that
+        self._part_at = time.monotonic()
+        self._put_deadline(self._part_at + PART_WAITS)
+        return Over(page=self._pages[0], reports=message.reports, size=size, ended=False)
 
     def _done(self, done: Done, size: int) -> Over:
         self.idle = not done.more

@@ -1,6 +1,7 @@
 """What a processor and its child say to each other: msgpack frames over a socket pair, each after its length.
 
-The parent sends pages (`Run`) and gets `Done` for each; in between the child may ask for scripts (`NeedScript`, answered by `Script`).
+The parent sends pages (`Run`) and gets `Done` for each; in between the child may ask for scripts (`NeedScript`, answered by `Script`),
+and of a callback with very many links it sends the first ones while it runs (`Part`): the parent takes them when it has time.
 Each `Done` is on the socket when the next page begins, so that what becomes of the child spoils no page but the one it runs. The
 parent is woken, by a byte on a pipe, for many of them at once: a switch between two processes costs as much as a quick page.
 Nothing that arrives is executed by being read: only the child runs code, and only a project's script.
@@ -71,8 +72,14 @@ class Done(Struct, frozen=True, tag="done"):
     more: bool = False
 
 
+class Part(Struct, frozen=True, tag="part"):
+    """Child to parent: parts of the report on the page that still runs."""
+
+    reports: list[Report]
+
+
 ToChild = Run | Script
-ToParent = NeedScript | Done
+ToParent = NeedScript | Part | Done
 
 
 class Channel:

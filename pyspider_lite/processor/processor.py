@@ -163,7 +163,7 @@ class Processor:
         if self._inbox.suspects:
             # the others are not to wait for them, nor to be lost with us
             self._give_back(self._inbox.take_all(suspects=False))
-        pages = self._inbox.get(IDLE if self._outbox else PATIENCE)
+        pages = self._inbox.get(IDLE if self._outbox or any(lane.may_wait for lane in self._aside) else PATIENCE)
         if not pages:
             self._outbox.flush()
             self._look_after_idle_child()
@@ -267,6 +267,10 @@ class Processor:
 
     def _looked(self, lane: Lane, timeout: float) -> bool:
         """Whether all its pages are over; those that are are sent."""
+        if lane.may_wait and not self._heartbeat.clear():
+            # its many links would keep what others have to say waiting
+            time.sleep(min(timeout, IDLE))
+            return False
         try:
             over = lane.look(timeout)
         except Drained:
@@ -361,6 +365,10 @@ class Processor:
             self._inbox.put(queue, give_back(self._heartbeat, self._givers[queue], queue, pages))
 
     def _send(self, over: Over) -> None:
+        if not over.ended:
+            for one in over.reports:
+                self._heartbeat.report(one)
+            return
         _log(over.page, over.reports)
         if any(one.items for one in over.reports) or _had_items(over.page):
             self._outbox.add(over.reports, over.size)

@@ -122,10 +122,10 @@ def new_task(task: Dispatch) -> NewTask:
     )
 
 
-def parts(report: Report) -> list[Report]:
+def parts(report: Report, sent: int = 0) -> list[Report]:
     """The report as it is sent: itself if it is small, else numbered parts that carry follow-ups and results; the last one
-    states how many there are and has all else. Raises ValueError if a single piece is too large."""
-    if len(report.follows) <= PART_FOLLOWS and len(codec.pack(report)) <= PART_BYTES:
+    states how many there are and has all else. ``sent`` parts went before these. Raises ValueError if a single piece is too large."""
+    if not sent and len(report.follows) <= PART_FOLLOWS and len(codec.pack(report)) <= PART_BYTES:
         return [report]
     pieces: list[NewTask | Item] = [*report.follows, *report.items]
     cut: list[Report] = []
@@ -139,18 +139,23 @@ def parts(report: Report) -> list[Report]:
             raise ValueError(_too_large(piece, length))
         full = isinstance(piece, NewTask) and len(follows) >= PART_FOLLOWS
         if full or (size and size + length > PART_BYTES):
-            cut.append(replace(bare, follows=follows, items=items, part=len(cut)))
+            cut.append(replace(bare, follows=follows, items=items, part=sent + len(cut)))
             follows, items, size = [], [], 0
         if isinstance(piece, NewTask):
             follows.append(piece)
         else:
             items.append(piece)
         size += length
-    last = replace(report, follows=follows, items=items, part=len(cut), parts=len(cut) + 1)
+    last = replace(report, follows=follows, items=items, part=sent + len(cut), parts=sent + len(cut) + 1)
     rest = len(codec.pack(replace(last, follows=[], items=[])))
     if rest > MAX_PIECE:
         raise ValueError(f"self.save and the messages take {rest} bytes, more than the {MAX_PIECE} that can be sent")
     return [*cut, last]
+
+
+def first_parts(report: Report, sent: int) -> list[Report]:
+    """Parts of a report that is not complete yet, cut likewise; ``sent`` went before them."""
+    return [replace(part, part=sent + number, parts=0) for number, part in enumerate(parts(report))]
 
 
 def _too_large(piece: NewTask | Item, length: int) -> str:

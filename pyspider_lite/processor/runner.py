@@ -8,9 +8,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -69,18 +71,29 @@ class Runner:
     """Has the projects of one process, and runs pages one after the other."""
 
     def __init__(
-        self, ask: Ask, *, log_limit: int, capture_stdout: bool = True, env: dict[str, Any] | None = None
+        self,
+        ask: Ask,
+        *,
+        log_limit: int,
+        capture_stdout: bool = True,
+        env: dict[str, Any] | None = None,
+        send: Callable[[list[Report]], None] | None = None,
     ) -> None:
+        """``send`` takes parts of a report while the callback runs."""
         self.limit = TimeLimit()
         self._handler = _LogHandler()
         self._capture = capture_stdout
         self._log_limit = log_limit
         self._loader = ProjectLoader(ask, self._handler, env)
         self._pid = os.getpid()
+        self._send = send
+        #: parts of the report on this page that were sent already
+        self._sent = 0
 
     def run(self, page: Page, limit: float) -> list[Report]:
         """The report on one page, in parts if it is large."""
         started = time.perf_counter()
+        self._sent = 0
         log = CapturedLog(self._log_limit)
         response = Response.from_fetch(page.response)
         outcome: Outcome | BaseException = ProcessTimeout("process timeout")
@@ -104,7 +117,7 @@ class Runner:
             reason = describe(outcome) or type(outcome).__name__
             return [report.failure(page, reason, log.text(), seconds, see(response, failed=True))]
         try:
-            return report.parts(make_report(page, response, outcome, log, seconds))
+            return report.parts(make_report(page, response, outcome, log, seconds), self._sent)
         except Exception as error:  # what it produced cannot be sent
             reason = f"what the callback produced cannot be sent: {error}"
             log.write(reason)
@@ -115,8 +128,28 @@ class Runner:
         task = page.task
         project = self._loader.get(task.project, task.project_md5sum)
         project.env["debug"] = task.debug
-        outcome: Outcome = project.handler._run_task(task_dict(task), response)
+        send = partial(self._send_links, task) if self._send is not None else None
+        outcome: Outcome = project.handler._run_task(task_dict(task), response, send)
         return outcome
+
+    def _send_links(self, task: Dispatch, links: list[NewTask]) -> bool:
+        """Links of a callback that still runs, as parts of its report. Not from a thread of the script, nor from a process that it
+        forked: the channel is ours."""
+        if self._send is None or os.getpid() != self._pid or threading.current_thread() is not threading.main_thread():
+            return False
+        begun = Report(
+            project=task.project,
+            taskid=task.taskid,
+            url=task.url,
+            run=task.run,
+            generation=task.generation,
+            control=task.control,
+            follows=[with_generation(link, task.generation) for link in links],
+        )
+        cut = report.first_parts(begun, self._sent)
+        self._sent += len(cut)
+        self._send(cut)
+        return True
 
     @contextlib.contextmanager
     def _capturing(self, log: CapturedLog) -> Iterator[None]:
@@ -167,7 +200,7 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
                 seconds,
                 exception,
                 log.text(),
-                follows=len(outcome.follows),
+                follows=outcome.sent + len(outcome.follows),
                 shown=outcome.results_shown,
                 dropped=outcome.dropped,
                 error=type(outcome.exception).__name__ if outcome.exception is not None else "",

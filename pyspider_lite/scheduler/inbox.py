@@ -8,13 +8,17 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pyspider_lite.models import NewTaskBatch, Report, StatusBatch
+from pyspider_lite.models import NewTaskBatch, Report, StatusBatch, StatusItem
 
 #: messages that wait at most, and about how many tasks in them: a message may bring 5,000, and all that came is committed before anything
 #: is given out (measured with 100,000 tasks in 20 messages on a busy machine: 10 s without a page)
 CAPACITY, MAX_TASKS = 64, 5_000
 #: seconds from one step to the next, unless nothing happened meanwhile: a step and its transaction cost as much as ten reports
 GATHER = 0.02
+
+
+#: a part of a report that is not over counts as so many: it comes from a callback that enters thousands of links, which can wait
+_PART = MAX_TASKS
 
 
 class Depths(Struct, frozen=True):
@@ -43,6 +47,12 @@ class Heard(Struct):
         return not (self.status or self.new or self.sent or self.commands or self.depths)
 
 
+def _tasks(item: StatusItem) -> int:
+    if not isinstance(item, Report):
+        return 0
+    return len(item.follows) if item.parts else _PART
+
+
 class Inbox:
     """Filled by the I/O threads, emptied by the loop."""
 
@@ -64,7 +74,7 @@ class Inbox:
         with self._changed:
             self._heard.status.append(batch)
             self._waiting += 1
-            self._tasks += sum(len(item.follows) for item in batch.items if isinstance(item, Report))
+            self._tasks += sum(map(_tasks, batch.items))
             self._changed.notify_all()
 
     def new_tasks(self, batch: NewTaskBatch, ack: Callable[[], None]) -> None:

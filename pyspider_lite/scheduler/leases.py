@@ -74,13 +74,15 @@ class _Batch:
 
 
 class _Lease:
-    __slots__ = ("batch", "cap", "run", "ticket")
+    __slots__ = ("batch", "cap", "heard", "run", "ticket")
 
     def __init__(self, run: RunKey, batch: _Batch, ticket: Any, cap: float) -> None:
         self.run = run
         self.batch = batch
         self.ticket = ticket
         self.cap = cap
+        #: when it last said that it goes on
+        self.heard = -math.inf
 
 
 class Worker(Struct):
@@ -209,6 +211,12 @@ class Leases:
                     self.count_death(run[:2])
                     self._suspect([run[:2]])
                 self._lose(run[:2], "cut off" if release.cut_off else "released")
+
+    def goes_on(self, run: RunKey) -> None:
+        """A part of its report is here: its time begins anew."""
+        lease = self._leases.get(run[:2])
+        if lease is not None and lease.run == run:
+            lease.heard = self._clock
 
     def reported(self, run: RunKey) -> None:
         """All that it reports is here and waits for the commit: from now on it cannot be lost, whatever its worker says."""
@@ -365,8 +373,10 @@ class Leases:
 
     def _check_caps(self, place: _Batch) -> None:
         since = place.since or 0.0
-        for key in [key for key in place.keys if self._clock - since > self._leases[key].cap]:
-            self._lose(key, "past its time limit")
+        for key in list(place.keys):
+            lease = self._leases[key]
+            if self._clock - max(since, lease.heard) > lease.cap:
+                self._lose(key, "past its time limit")
 
     # --- within ---------------------------------------------------------------------------------------------------------
 

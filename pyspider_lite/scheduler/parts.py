@@ -14,6 +14,8 @@ class Parts:
     def take(self, report: Report) -> list[Report]:
         """What may be committed now that this came: the part itself, and the last one if it waited for this."""
         if report.parts == 1:
+            # of a run that failed, its first parts may have gone before
+            self.drop(report.key)
             return [report]
         if report.parts:
             self._last[report.key] = report

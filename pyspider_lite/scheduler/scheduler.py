@@ -298,6 +298,8 @@ class Scheduler:
             self._batch.reports.append(report)
             if report.parts:
                 self.leases.reported(report.key)
+            else:
+                self.leases.goes_on(report.key)
 
     def _hear_beat(self, beat: Beat) -> None:
         if not beat.leaving and beat.worker not in self.leases.workers:

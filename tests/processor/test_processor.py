@@ -12,7 +12,7 @@ from callback_scripts import OK, gone, process, script
 
 from pyspider_lite import outages
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Broken, Claim, NewTask, QueueName
+from pyspider_lite.models import Broken, Claim, NewTask, QueueName, Report
 
 
 @pytest.mark.behaviour("P20", "P24")
@@ -196,12 +196,54 @@ def test_many_follow_ups_come_in_parts(rig):
     page = rig.page(script(body))
     last = rig.run(page)
     parts = [report for report in rig.reports() if report.key == page.task.key]
-    assert last.parts == len(parts) == 5
-    assert sorted(part.part for part in parts) == list(range(5))
+    assert last.parts == len(parts) == 9
+    assert sorted(part.part for part in parts) == list(range(9))
     assert len({follow.taskid for part in parts for follow in part.follows}) == 5000
-    assert [part.parts for part in sorted(parts, key=lambda part: part.part)] == [0, 0, 0, 0, 5]
+    assert [part.parts for part in sorted(parts, key=lambda part: part.part)] == [0] * 8 + [9]
     assert process(last)["follows"] == 5000
     assert sum(len(part.items) for part in parts) == 1
+
+
+MANY = """
+def cb(self, response):
+    for i in range(3000):
+        self.crawl(f'http://a.test/{i}', callback='cb')
+        self.crawl('http://a.test/0', callback='cb')
+"""
+
+
+def test_the_first_of_many_links_are_sent_while_the_callback_runs(rig):
+    page = rig.page(script(MANY + "    time.sleep(1.0)\n    1 / 0"))
+    rig.put(page)
+
+    def parts():
+        return [report for report in rig.status if isinstance(report, Report) and report.key == page.task.key]
+
+    rig.until(lambda: len(parts()) == 4)
+    assert rig.heartbeat.holds(page.task.key) and not any(part.parts or part.track for part in parts())
+    last = rig.report_of(page)
+    # a callback that fails keeps its links
+    assert not last.ok and last.parts == 5 and process(last)["follows"] == 3000
+    assert len({follow.taskid for part in parts() for follow in part.follows}) == 3000
+    assert sum(len(part.follows) for part in parts()) == 3000
+
+
+def test_a_thread_of_a_script_sends_nothing_by_itself(rig):
+    body = MANY + "\ndef threaded(self, response):\n    import threading\n    thread = threading.Thread(target=self.cb, args=(None,))"
+    page = rig.page(script(body + "\n    thread.start()\n    thread.join()"), "threaded")
+    last = rig.run(page)
+    parts = [report for report in rig.reports() if report.key == page.task.key]
+    assert last.ok and last.parts == len(parts) == 3
+    assert len({follow.taskid for part in parts for follow in part.follows}) == 3000
+
+
+def test_waiting_to_be_heard_is_no_time_of_the_callbacks(fresh_rig, monkeypatch):
+    fresh_rig.start(process_time_limit=1.0, hard_after=0.5)
+    monkeypatch.setattr(fresh_rig.heartbeat, "clear", lambda: False)
+    page = fresh_rig.page(script(MANY))
+    began = time.monotonic()
+    # a part a second, as nobody seems to hear them
+    assert fresh_rig.run(page).ok and time.monotonic() - began > 2.0
 
 
 def test_a_result_that_is_too_large_fails_the_task(rig):

@@ -48,6 +48,14 @@ def test_parts_carry_everything_once_and_the_last_states_their_number(count, siz
     assert all(len(part.follows) <= 1000 and len(codec.pack(part)) < 1_100_000 for part in parts)
 
 
+def test_parts_that_go_before_the_report_is_complete():
+    sent = report.first_parts(whole(follows=[follow(n) for n in range(1500)]), 0)
+    assert [(part.part, part.parts, len(part.follows)) for part in sent] == [(0, 0, 1000), (1, 0, 500)]
+    assert [(part.part, part.parts) for part in report.first_parts(whole(follows=[follow(1)]), 2)] == [(2, 0)]
+    (last,) = report.parts(whole(follows=[follow(2)]), 3)
+    assert (last.part, last.parts, last.track) == (3, 4, whole().track)
+
+
 def test_a_piece_that_no_message_can_carry_is_named():
     with pytest.raises(ValueError, match=r"the result 'k' takes 9000\d+ bytes"):
         report.parts(whole(items=[Item("k", "1" * 9_000_000)]))

@@ -268,6 +268,17 @@ def test_past_its_cap(at: Clocked) -> None:
     assert (lost.run, lost.reason) == (run("short"), "past its time limit")
 
 
+def test_who_reports_in_parts_begins_anew_with_each(at: Clocked) -> None:
+    at.give("b", run(), cap=20)
+    at.leases.claim(claim("b", run()))
+    held = beat(holds={"b": [run()]})
+    for _ in range(3):
+        assert at.wait(15, held) == []
+        at.leases.goes_on(run())
+    assert at.wait(20, held) == []
+    assert lost_keys(at.wait(1, held)) == [run()]
+
+
 def test_who_waits_for_room_is_not_past_its_cap(at: Clocked) -> None:
     at.give("b", run(), cap=5)
     at.leases.claim(claim("b", run()))

@@ -54,6 +54,13 @@ def test_a_lost_run_says_everything_again() -> None:
     assert parts.take(part(0)) == [part(0), part(2, 3)]
 
 
+def test_a_run_that_failed_after_its_first_parts_waits_for_nothing() -> None:
+    parts = Parts()
+    parts.take(part(0))
+    assert parts.take(part(0, 1)) == [part(0, 1)]
+    assert parts.take(part(1, 2)) == []
+
+
 def test_nothing_is_kept_of_what_ended() -> None:
     parts = Parts()
     for run in range(10):

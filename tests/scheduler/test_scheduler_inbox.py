@@ -9,11 +9,11 @@ from pyspider_lite.scheduler import inbox as inbox_module
 from pyspider_lite.scheduler.inbox import CAPACITY, MAX_TASKS, Inbox
 
 
-def part(follows: int) -> StatusBatch:
-    """A message with a part of a large report."""
+def part(follows: int, parts: int = 0) -> StatusBatch:
+    """A message with a part of a large report, or with all of one."""
     task = NewTask(taskid="t", project="p", url="data:,")
     return StatusBatch(
-        items=[Report(project="p", taskid="on_start", url="data:,", run=0, follows=[task] * follows, parts=0)]
+        items=[Report(project="p", taskid="on_start", url="data:,", run=0, follows=[task] * follows, parts=parts)]
     )
 
 
@@ -28,13 +28,21 @@ def test_so_many_messages() -> None:
 
 
 def test_large_reports_fill_it_sooner() -> None:
-    """All that a step has heard is committed before it gives anything out: 100 such parts would hold the crawl up."""
+    """All that a step has heard is committed before it gives anything out."""
     inbox = Inbox()
     taken = 0
     while inbox.room(0):
-        inbox.status(part(1000))
+        inbox.status(part(1000, parts=1))
         taken += 1
     assert taken == MAX_TASKS / 1000
+    assert inbox.collect(0).status and inbox.room(0)
+
+
+def test_a_part_of_a_report_fills_it() -> None:
+    """It is one of very many, which would hold the crawl up if each step took what it can."""
+    inbox = Inbox()
+    inbox.status(part(500))
+    assert not inbox.room(0)
     assert inbox.collect(0).status and inbox.room(0)
 
 
