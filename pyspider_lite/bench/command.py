@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pyspider_lite import __version__
 from pyspider_lite.bench import crawl, crawls, parts, peer_file, peers, rounds, site, targets
-from pyspider_lite.bench.measures import fetchers, idle, latency, rates
+from pyspider_lite.bench.measures import fetchers, idle, latency, projects, rates, rows, submit
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
 from pyspider_lite.bench.rounds import Figures, Spread
@@ -28,7 +28,9 @@ from pyspider_lite.models import Role
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MEASURES = {"latency": latency, "rates": rates, "idle": idle, "fetchers": fetchers}
+MEASURES = ("latency", "rates", "idle", "fetchers", "rows", "submit", "projects")
+#: open tasks, unless it is said
+_ROWS, _PROJECT_ROWS = 10_000_000, 1_000_000
 #: share of the machine that others may take before it is said
 _NOISE = 0.05
 _NUMBER = click.IntRange(1)
@@ -76,14 +78,22 @@ _OTHER = (
         multiple=True,
         type=click.Choice(list(scheduler.DATABASES)),
         default=list(scheduler.DATABASES),
-        help="Of --role scheduler.  [default: all]",
+        help="Of --role scheduler and --measure rows.  [default: all]",
     ),
-    click.option("--measure", multiple=True, type=click.Choice(list(MEASURES)), help="This instead of a crawl."),
+    click.option("--measure", multiple=True, type=click.Choice(MEASURES), help="This instead of a crawl."),
     click.option("--seconds", type=click.FloatRange(min=1), help="How long each --measure looks."),
+    click.option(
+        "--rows",
+        type=click.IntRange(100),
+        help=f"Open tasks of --measure rows [default: {_ROWS:,}] and projects [default: {_PROJECT_ROWS:,}].",
+    ),
+    click.option("--urls", default=1_000_000, show_default=True, type=_NUMBER, help="That --measure submit submits."),
     click.option("--taskdb-bench", is_flag=True, help="The taskdb alone."),
     click.option("--message-queue-bench", is_flag=True, help="A built-in queue alone."),
     click.option("--all-bench", is_flag=True, help="A crawl, which is the default, beside the other two."),
-    click.option("--all-targets", is_flag=True, help="Everything that docs/performance.md has; takes about an hour."),
+    click.option(
+        "--all-targets", is_flag=True, help="Everything that docs/performance.md has; takes hours, and 12 GB of disk."
+    ),
     click.option("--quick", is_flag=True, help="--all-targets with a tenth of the pages, once; takes minutes."),
     click.option(
         "--peer-file",
@@ -110,6 +120,8 @@ class Modes(Struct, kw_only=True):
     database: tuple[str, ...]
     measure: tuple[str, ...]
     seconds: float | None
+    rows: int | None
+    urls: int
     taskdb_bench: bool
     message_queue_bench: bool
     all_bench: bool
@@ -164,13 +176,26 @@ def _apart(modes: Modes, choices: crawls.Choices, folder: Path) -> list[Figures]
     """Single daemons, and what is not speed."""
     chosen = parts.subjects(folder, choices.total, taskdb=modes.taskdb_bench, queue=modes.message_queue_bench)
     for name in modes.measure:
-        chosen += MEASURES[name].subjects(folder, choices.plans, modes.seconds)
+        chosen += _measure(name, modes, choices, folder)
     with site.Site(choices.total if modes.role else 1, choices.page_size, count=choices.show) as served:
         for role in modes.role:
             chosen += subjects(Role(role), folder, served, modes.database)
         runs = rounds.play(chosen, choices.rounds, show)
     print("\n".join(rounds.lines(runs)))
     return runs
+
+
+def _measure(name: str, modes: Modes, choices: crawls.Choices, folder: Path) -> list[rounds.Subject]:
+    match name:
+        case "rows":
+            return rows.subjects(folder, modes.database, modes.rows or _ROWS)
+        case "submit":
+            return submit.subjects(folder, choices.plans, modes.urls)
+        case "projects":
+            return projects.subjects(folder, modes.rows or _PROJECT_ROWS, modes.seconds)
+    measure = {"latency": latency, "rates": rates, "idle": idle, "fetchers": fetchers}[name]
+    chosen: list[rounds.Subject] = measure.subjects(folder, choices.plans, modes.seconds)
+    return chosen
 
 
 def _ratios(choices: crawls.Choices, runs: Sequence[Figures]) -> dict[str, dict[str, Spread]]:

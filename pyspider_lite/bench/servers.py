@@ -269,6 +269,8 @@ class MariaDb(Server):
     """mariadbd with a user who may do everything."""
 
     name = "mariadb"
+    #: as the option of that name; taken at each start
+    buffer_pool = "256M"
 
     def url(self, kind: str, database: str = "") -> str:
         """Of a taskdb, projectdb or resultdb, in pyspider's form."""
@@ -283,7 +285,7 @@ class MariaDb(Server):
         return [
             "mariadbd", "--no-defaults", f"--user={_me()}", f"--datadir={self.folder}/data", f"--port={self.port}",
             f"--socket={self._socket}", f"--bind-address={self.host}", "--skip-name-resolve",
-            "--innodb-buffer-pool-size=256M", "--innodb-log-file-size=128M", "--innodb-flush-log-at-trx-commit=2",
+            f"--innodb-buffer-pool-size={self.buffer_pool}", "--innodb-log-file-size=128M", "--innodb-flush-log-at-trx-commit=2",
         ]  # fmt: skip
 
     @property
@@ -297,18 +299,18 @@ class MariaDb(Server):
         with self.connect():
             pass
 
-    def connect(self) -> Any:
-        """A plain connection of root, by the socket: it works in another network namespace, too."""
+    def connect(self, patience: float = 60.0) -> Any:
+        """A plain connection of root, by the socket: it works in another network namespace, too. ``patience``: seconds for a statement."""
         import pymysql
 
         return pymysql.connect(
-            unix_socket=self._socket, user="root", connect_timeout=10, read_timeout=60, autocommit=True
+            unix_socket=self._socket, user="root", connect_timeout=10, read_timeout=patience, autocommit=True
         )
 
-    def execute(self, *statements: str) -> list[Any]:
+    def execute(self, *statements: str, patience: float = 60.0) -> list[Any]:
         """Run statements as root; the rows of the last one."""
         rows: list[Any] = []
-        with self.connect() as connection, connection.cursor() as cursor:
+        with self.connect(patience) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
                 rows = list(cursor.fetchall())

@@ -6,6 +6,7 @@ and the processes that it starts included. One module a role; each has `measure`
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -36,6 +37,9 @@ class Cost(NamedTuple):
     wall: float
     cpu: float
     servers: Mapping[str, float]
+    #: of this process, which plays the neighbours, and of the whole machine
+    own: float
+    machine: float
 
 
 class Station:
@@ -53,7 +57,7 @@ class Station:
         self._config = {"data_path": str(folder / "data"), "queue_maxsize": 0, **(config or {})}
         self._database = database
         self._stack = contextlib.ExitStack()
-        self._server: servers.Server | None = None
+        self.server: servers.Server | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
         self.stopping = threading.Event()
 
@@ -62,7 +66,7 @@ class Station:
         with contextlib.ExitStack() as stack:
             if self._database is not None:
                 database = self._database()
-                self._server = stack.enter_context(database)
+                self.server = stack.enter_context(database)
                 self._config |= {kind: database.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
             (self._folder / "config.json").write_text(json.dumps(self._config))
             queues = QueueServer(settings.queue_socket(self._config["data_path"]))
@@ -75,6 +79,17 @@ class Station:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stopping.set()
+        self.stop()
+        self._stack.close()
+
+    def start(self) -> None:
+        """Start the daemon."""
+        words = [sys.executable, "-m", "pyspider_lite", "-c", str(self._folder / "config.json"), str(self._role)]
+        with open(self._folder / "log.txt", "ab") as log:
+            self._daemon = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        """End the daemon; it may be started again."""
         if self._daemon is not None:
             self._daemon.terminate()
             try:
@@ -82,13 +97,7 @@ class Station:
             except subprocess.TimeoutExpired:
                 self._daemon.kill()
                 self._daemon.wait()
-        self._stack.close()
-
-    def start(self) -> None:
-        """Start the daemon."""
-        words = [sys.executable, "-m", "pyspider_lite", "-c", str(self._folder / "config.json"), str(self._role)]
-        with open(self._folder / "log.txt", "wb") as log:
-            self._daemon = subprocess.Popen(words, stdout=log, stderr=log)
+            self._daemon = None
 
     @cached_property
     def settings(self) -> settings.Settings:
@@ -143,14 +152,17 @@ class Station:
     def cost(self) -> Cost:
         """Used so far."""
         servers = {}
-        if self._server is not None and self._server.process is not None:
-            servers[self._server.name] = sum(map(processes.cpu, processes.tree(self._server.process.pid)))
-        return Cost(time.monotonic(), sum(map(processes.used, self.pids())), servers)
+        if self.server is not None and self.server.process is not None:
+            servers[self.server.name] = sum(map(processes.cpu, processes.tree(self.server.process.pid)))
+        used = sum(map(processes.used, self.pids()))
+        return Cost(time.monotonic(), used, servers, processes.cpu(os.getpid()), processes.machine_used())
 
     def figures(self, begin: Cost, pages: int) -> dict[str, Any]:
-        """Of ``pages`` since ``begin``."""
+        """Of ``pages`` since ``begin``. ``noise``: share of the machine that all others took."""
         end = self.cost()
         cpu, wall = max(0.01, end.cpu - begin.cpu), end.wall - begin.wall
+        ours = cpu + end.own - begin.own + sum(end.servers.values()) - sum(begin.servers.values())
+        others = max(0.0, end.machine - begin.machine - ours)
         return {
             "pages": pages,
             "pages_per_s": round(pages / wall, 1),
@@ -160,6 +172,7 @@ class Station:
                 name: round(1000 * (used - begin.servers[name]) / pages, 3) for name, used in end.servers.items()
             },
             "rss_mb": round(sum(map(processes.peak, self.pids())) / 1e6, 1),
+            "noise": round(others / max(wall, 0.01) / (os.cpu_count() or 1), 3),
         }
 
 

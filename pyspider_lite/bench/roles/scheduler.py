@@ -5,8 +5,10 @@ The other roles are played here, with all that they say on status_queue: claims,
 """
 
 import hashlib
+import math
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ def measure(folder: Path, pages: int, database: str, *, cold: bool) -> dict[str,
     config = {"scheduler": {"no_xmlrpc": True, "known_keys": 0 if cold else 1_000_000}}
     with Station(folder, Role.SCHEDULER, config, DATABASES[database]) as station:
         project = station.enter_project("# nothing that is run here")
-        crowd = _Crowd(station, pages, project.generation)
+        crowd = Crowd(station, [new_task(index, project.generation) for index in range(pages)])
         station.drain(QueueName.CONTROL, crowd.answer_controls)
         station.drain(QueueName.TO_FETCHER, crowd.answer)
         station.start()
@@ -84,22 +86,26 @@ def _problems(taskdb: TaskDB, given_out: int, pages: int) -> str:
     return ""
 
 
-class _Crowd:
-    """Workers that answer everything at once."""
+class Crowd:
+    """Workers that answer everything at once. ``tasks`` are those that their pages lead to, if to any."""
 
-    def __init__(self, station: Station, pages: int, generation: str) -> None:
+    def __init__(self, station: Station, tasks: list[NewTask]) -> None:
         self._station = station
         self._status = station.queue(QueueName.STATUS)
         self._beats = station.queue(QueueName.STATUS)
         self._control_status = station.queue(QueueName.STATUS)
-        self._generation = generation
         self._chance = random.Random(1)
-        self._tasks = [new_task(index, generation) for index in range(pages)]
+        self._tasks = tasks
         #: tasks that the scheduler was told of, from the first on
         self._known = 0
         self._batches = 0
-        #: reports so far
+        #: reports so far, and after how many there are no more: what is given out then stays in flight
         self.done = 0
+        self.limit = math.inf
+        #: time.monotonic() of the first task that was given out since `come`
+        self.first: float | None = None
+        #: they are not there
+        self.away = False
         #: the project's script was asked for what it says of itself
         self.ready = False
 
@@ -107,6 +113,10 @@ class _Crowd:
         """The first tasks."""
         self._known = min(_SEED, len(self._tasks))
         return self._tasks[: self._known]
+
+    def come(self, number: int) -> None:
+        """Be there, until so many tasks more are answered."""
+        self.limit, self.first, self.away = self.done + number, None, False
 
     def beat(self) -> None:
         """All workers live."""
@@ -123,7 +133,8 @@ class _Crowd:
                 for role, number in _WORKERS.items()
                 for index in range(number)
             ]
-            put(self._beats, StatusBatch(items=beats))
+            if not self.away:
+                put(self._beats, StatusBatch(items=beats))
             if self._station.stopping.wait(_BEAT):
                 return
 
@@ -144,7 +155,10 @@ class _Crowd:
 
     def answer(self, body: bytes) -> None:
         """A batch of tasks: through a fetcher, a processor and a result worker."""
+        self.first = self.first or time.monotonic()
         batch = codec.decode(body, TaskBatch)
+        if self.done >= self.limit:
+            return
         self._batches += 1
         put(self._status, StatusBatch(items=list(self._way(batch))))
         self.done += len(batch.tasks)
@@ -162,7 +176,9 @@ class _Crowd:
             yield report(task, follows=self._follows())
 
     def _follows(self) -> list[NewTask]:
-        follows = []
+        follows: list[NewTask] = []
+        if not self._tasks:
+            return follows
         if self._known < len(self._tasks):
             follows.append(self._tasks[self._known])
             self._known += 1
