@@ -22,7 +22,8 @@ OUTAGES = [5, 60]
 #: where on_start's report waits for the scheduler, in parts of a thousand tasks; `queue-maxsize` is 100 messages, a message has a megabyte
 QUEUE = "pyspider_lite.status_queue"
 SCHEDULER = "scheduler:scheduler_00"
-#: on_start says that it began, and goes on when it may: with a time limit of 30 s
+#: on_start says that it began, and goes on when it may: with a time limit of 30 s. Its links are sent at its end, not while it runs, as
+#: they would be with a scheduler that is there: all of them are to lie in the queue
 GATED = SCRIPT.replace(
     "    def on_start(self):\n",
     """    def on_start(self):
@@ -30,6 +31,7 @@ GATED = SCRIPT.replace(
         open("{began}", "w").close()
         while not os.path.exists("{gate}"):
             time.sleep(0.1)
+        self._run._send = None
 """,
 )
 
