@@ -91,6 +91,8 @@ class Lane:
         self.idle = False
         #: the page that runs sends its report in parts: time.monotonic() of the last one
         self._part_at: float | None = None
+        #: since when the next one has to wait
+        self._waits_since: float | None = None
         #: what the child waits for
         self._question: NeedScript | None = None
         #: a child that had this page died, perhaps for another reason: it gets a second one, and no third
@@ -134,17 +136,19 @@ class Lane:
     def _next(self, now: float) -> None:
         if not self._pages:
             return
-        self._started, self._part_at = now, None
+        self._started, self._part_at, self._waits_since = now, None, None
         self._limit = time_limit(self._pages[0], self._options.process_time_limit)
-        self._put_deadline(now)
-
-    def _put_deadline(self, begin: float) -> None:
-        self._deadline = begin + (self._limit + self._options.hard_after if self._limit else float("inf"))
+        self._deadline = now + (self._limit + self._options.hard_after if self._limit else float("inf"))
 
     @property
     def may_wait(self) -> bool:
         """What comes next is one of many parts of a report, and it is not long that it waits."""
         return self._part_at is not None and time.monotonic() - self._part_at < PART_WAITS
+
+    def wait(self) -> None:
+        """It does: its callback is not late for that."""
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
 
     def take_back(self) -> list[Page]:
         """The pages that have not begun, which are no longer ours. None of them while the child may still begin one."""
@@ -183,6 +187,9 @@ class Lane:
             return self._kill(f"processor: {type(error).__name__}: {error}")
 
     def _look(self, timeout: float) -> list[Over]:
+        if self._waits_since is not None:
+            self.put_off(time.monotonic() - self._waits_since)
+            self._waits_since = None
         if not self._sent:
             self._send()
         if self._question:
@@ -277,9 +284,7 @@ class Lane:
     def _said(self, message: Part | Done, size: int) -> Over:
         if isinstance(message, Done):
             return self._done(message, size)
-        # the child waits until a part is taken, and its callback is not late for that
         self._part_at = time.monotonic()
-        self._put_deadline(self._part_at + PART_WAITS)
         return Over(page=self._pages[0], reports=message.reports, size=size, ended=False)
 
     def _done(self, done: Done, size: int) -> Over:

@@ -269,6 +269,7 @@ class Processor:
         """Whether all its pages are over; those that are are sent."""
         if lane.may_wait and not self._heartbeat.clear():
             # its many links would keep what others have to say waiting
+            lane.wait()
             time.sleep(min(timeout, IDLE))
             return False
         try:

@@ -246,6 +246,22 @@ def test_waiting_to_be_heard_is_no_time_of_the_callbacks(fresh_rig, monkeypatch)
     assert fresh_rig.run(page).ok and time.monotonic() - began > 2.0
 
 
+def test_a_callback_that_submits_links_for_ever_is_ended(fresh_rig):
+    fresh_rig.start(process_time_limit=0.5, hard_after=0.5)
+    body = """
+def cb(self, response):
+    import itertools
+    for i in itertools.count():
+        try:
+            self.crawl(f'http://a.test/{i}', callback='cb')
+        except BaseException:
+            pass
+"""
+    report = fresh_rig.run(fresh_rig.page(script(body)))
+    assert process(report)["exception"] == "process killed: 0.5 s limit"
+    assert len([part for part in fresh_rig.reports() if part.follows]) > 1
+
+
 def test_a_result_that_is_too_large_fails_the_task(rig):
     report = rig.run(rig.page(script("def cb(self, response):\n    return 'x' * 9_000_000")))
     assert "takes 9000" in process(report)["exception"] and not report.items
