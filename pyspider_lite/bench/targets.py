@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "rates": ("--measure", "rates", "--stack", "redis+mariadb"),
     "fetchers": ("--measure", "fetchers", "--stack", "redis+mariadb"),
     "rows": ("--measure", "rows", "--rows", "10000000"),
-    "submit": ("--measure", "submit", "--urls", "1000000"),
+    "submit": ("--measure", "submit", "--urls", "1000000", "--stack", "redis+mariadb"),
     "projects": ("--measure", "projects", "--rows", "1000000"),
 }
 
