@@ -229,7 +229,10 @@ def test_the_first_of_many_links_are_sent_while_the_callback_runs(rig):
 
 
 def test_a_thread_of_a_script_sends_nothing_by_itself(rig):
-    body = MANY + "\ndef threaded(self, response):\n    import threading\n    thread = threading.Thread(target=self.cb, args=(None,))"
+    body = (
+        MANY
+        + "\ndef threaded(self, response):\n    import threading\n    thread = threading.Thread(target=self.cb, args=(None,))"
+    )
     page = rig.page(script(body + "\n    thread.start()\n    thread.join()"), "threaded")
     last = rig.run(page)
     parts = [report for report in rig.reports() if report.key == page.task.key]
