@@ -25,6 +25,8 @@ POISON_AFTER = 3
 _MOST_BLAMED = 1_000
 #: suspects that are remembered
 _MOST_SUSPECTS = 10_000
+#: seconds between two looks at who holds something for too long: there may be thousands of runs
+_CAPS_EACH = 0.25
 #: a longer gap between two calls of `advance` counts as this much
 MAX_ADVANCE = 1.0
 
@@ -126,6 +128,8 @@ class Leases:
         #: what a worker holds and we do not know is taken over: until something is given out, afterwards it is a run that is over
         self.adopting = True
         self._clock = 0.0
+        #: when to look at caps again
+        self._caps_due = 0.0
         #: when the last term began
         self._term = -math.inf
         self._wall: float | None = None
@@ -335,12 +339,16 @@ class Leases:
             self._wall = now
 
     def fresh_term(self) -> None:
-        """After a reconnect or a takeover: everybody gets a new term. The order in which batches were put stays known."""
+        """After a reconnect or a takeover: everybody gets a new term, which begins with the next `advance`. The order in which batches were
+        put stays known, and what had left its queue by then."""
         self._term = self._clock
+        self._wall = None
         for worker in self.workers.values():
             worker.last_seen = self._clock
         for place in self._batches.values():
-            place.evidence = None
+            if place.evidence is not None:
+                # who took it has a whole term to say so
+                place.evidence = self._clock + DEAD_AFTER - UNCLAIMED_AFTER
             if place.worker is not None:
                 place.since = self._clock
 
@@ -350,6 +358,7 @@ class Leases:
         for name, worker in list(self.workers.items()):
             if self._clock - worker.last_seen > DEAD_AFTER:
                 self._bury(name, died=True)
+        caps = self._caps_are_due()
         for place in list(self._batches.values()):
             if place.worker is None:
                 if place.evidence is not None and self._clock - place.evidence > UNCLAIMED_AFTER:
@@ -361,10 +370,16 @@ class Leases:
                     self._lose_unseen(place, "its worker is unknown")
             elif self.workers[place.worker].beat.role in held_back:
                 place.since = self._clock
-            else:
+            elif caps:
                 self._check_caps(place)
         lost, self._lost = self._lost, []
         return lost
+
+    def _caps_are_due(self) -> bool:
+        due = self._clock >= self._caps_due
+        if due:
+            self._caps_due = self._clock + _CAPS_EACH
+        return due
 
     def lose_unheld(self, reason: str) -> None:
         """No queue has them: what no worker holds is lost."""

@@ -58,6 +58,8 @@ class Oracle:
         self.put_at[batch] = self.world.now
         for run in runs:
             self.last[run] = queue, batch
+            # somebody had it, if only for a part of this step
+            self.missing.pop(run, None)
 
     def claimed(self, queue: str, batch: str) -> None:
         self.claims.add(batch)

@@ -46,10 +46,14 @@ def test_all_histories(part: int) -> None:
     "seed",
     [
         pytest.param(16348, id="pages vanish before the broker hangs, and their sender never comes back"),
+        pytest.param(25415, id="pages vanish, and before they are missed the broker hangs"),
+        pytest.param(34647, id="pages of a worker that was frozen and woke die at once with the next one"),
+        pytest.param(52218, id="a worker finds the broker again three seconds after the leader did, and it hangs"),
         pytest.param(55368, id="a hung copy of a run that is over is adopted"),
         pytest.param(57702, id="a worker dies with a report and a beat that nobody heard"),
         pytest.param(78826, id="pages vanish before their sender, cut off, has said that it put them"),
         pytest.param(92610, id="the last words of a worker that leaves are lost with the broker"),
+        pytest.param(95549, id="a worker is cut off while the broker hangs twice"),
         pytest.param(99009, id="pages vanish, and both scheduler and sender were cut off"),
     ],
 )
