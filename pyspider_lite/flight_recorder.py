@@ -31,8 +31,6 @@ class Begun(Struct, frozen=True):
     """What ran in a processor, or may have: it knows of quick pages only when some of them are over."""
 
     runs: list[RunKey] = []
-    #: it is one run, alone in that processor, because of the death of an earlier one
-    suspect: bool = False
 
 
 class FlightRecorder:

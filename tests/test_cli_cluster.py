@@ -308,7 +308,8 @@ def test_orders_are_given_and_awaited(
     broker = f"builtin://{tmp_path}/queue.sock"
     taskdb = connect_taskdb(f"sqlite+taskdb:///{tmp_path}/data/task.db")
     leader = WorkerInfo.make("scheduler", 0)
-    taskdb.lead(f"{leader.worker}:ff", 60.0, "")
+    leading = taskdb.copy()
+    leading.lead(f"{leader.worker}:ff", 9.0, "")
     roster = Roster(taskdb.copy(), lambda: leader.beat(state="leading"), lambda: True)
     info = WorkerInfo.make("fetcher", 10)
     worker = Heartbeat(
@@ -325,6 +326,7 @@ def test_orders_are_given_and_awaited(
 
         queue = message_queue.connect(broker, "status_queue")
         while not ending.is_set():
+            leading.lead(f"{leader.worker}:ff", 9.0, "")
             for received in queue.get(10, 0.1):
                 roster.hear(codec.decode(received.body, StatusBatch))
         queue.close()

@@ -18,7 +18,7 @@ import sys, time
 from pyspider_lite.flight_recorder import Begun, FlightRecorder
 recorder = FlightRecorder(sys.argv[1], "host:1:a")
 recorder.note(Begun([("p", "a" * 5000, 1), ("p", "b", 2)]))
-recorder.note(Begun([("p", "t", 3)], suspect=True))
+recorder.note(Begun([("p", "t", 3)]))
 print("begun", flush=True)
 time.sleep(60)
 """
@@ -34,7 +34,7 @@ def test_what_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
         forget(folder, "host:1:a")
         assert os.listdir(folder) == ["host:1:a"]
         process.send_signal(signal.SIGKILL)
-    assert left_behind(folder) == {"host:1:a": Begun([RUN], suspect=True)}
+    assert left_behind(folder) == {"host:1:a": Begun([RUN])}
     forget(folder, "host:1:a")
     assert left_behind(folder) == {} and os.listdir(folder) == []
     forget(folder, "host:1:a")

@@ -163,8 +163,8 @@ class Server:
             try:
                 answers()
                 return
-            except Exception:
-                if time.monotonic() > end:
+            except Exception as error:
+                if isinstance(error, ImportError) or time.monotonic() > end:
                     raise
             time.sleep(0.05)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from pyspider_lite.cli.cluster_view import View, idle
 from pyspider_lite.cli.picture import REPAIR, Found, Picture, Remedy, some
 from pyspider_lite.models import QueueName, Role, WorkerRow
-from pyspider_lite.scheduler.leader import TERM
 
 #: seconds by which a clock may differ; behind it is only believed while no more messages than that wait to be heard
 CLOCK_SLACK, CLOCK_DEPTH = 10.0, 20
@@ -27,15 +26,10 @@ def check(picture: Picture) -> Iterator[Found]:
         yield from one(picture)
 
 
-def _is_held(view: View) -> bool:
-    """The leader row names somebody for longer than any scheduler leads at a time."""
-    return view.leader is not None and view.leader.until > view.now + 2 * TERM
-
-
 def _leader(picture: Picture) -> Iterator[Found]:
     view = picture.view
     schedulers = [row.beat.worker for row in view.workers or () if row.beat.role == Role.SCHEDULER and view.alive(row)]
-    if _is_held(view) and view.leader is not None:
+    if view.held and view.leader is not None:
         yield Found(
             "leader",
             "held",
@@ -60,7 +54,7 @@ def _leader(picture: Picture) -> Iterator[Found]:
 
 def _roles(picture: Picture) -> Iterator[Found]:
     view = picture.view
-    if not view.leads or _is_held(view) or view.workers is None:
+    if not view.leads or view.workers is None:
         return  # nobody hears the others
     for role, there in idle(view).items():
         waiting = _waits(view, _READERS[role])

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from pyspider_lite.database.base import Leader
 from pyspider_lite.models import Role, WorkerRow
+from pyspider_lite.scheduler.leader import TERM
 
 #: seconds without a beat after which a worker is silent: three beats, and the time that the list takes
 SILENT_AFTER = 10.0
@@ -53,7 +54,12 @@ class View(Struct, kw_only=True):
     @property
     def leads(self) -> bool:
         """A scheduler leads now."""
-        return self.leader is not None and self.leader.until > self.now
+        return self.leader is not None and self.leader.until > self.now and not self.held
+
+    @property
+    def held(self) -> bool:
+        """The leader row names somebody for longer than any scheduler leads at a time, so nobody can."""
+        return self.leader is not None and self.leader.until > self.now + 2 * TERM
 
     def is_leader(self, row: WorkerRow) -> bool:
         """This row is the scheduler that leads."""
@@ -99,6 +105,8 @@ def missing(view: View) -> list[str]:
 
 
 def _why_nobody_leads(view: View, schedulers: list[WorkerRow]) -> list[str]:
+    if view.held:
+        return ["no scheduler can lead, because the leader row is held: run doctor"]
     if not schedulers:
         return ["no scheduler is running"]
     found = ["no scheduler leads"]
@@ -211,6 +219,9 @@ def _about_leader(view: View, rows: list[WorkerRow]) -> Iterator[str]:
         yield "leader: nobody, and there was none yet"
     else:
         last = next((row.beat.worker for row in rows if _holds(view.leader, row)), view.leader.holder)
+        if view.held:
+            yield f"leader: nobody; the row gives the lead to {last} for another {_ago(view.leader.until - view.now)}"
+            return
         yield f"leader: nobody; until {_ago(view.now - view.leader.until)} ago it was {last}, epoch {view.leader.epoch}"
     waits = [row.beat.worker for row in rows if state(view, row) == "standing by"]
     if waits:

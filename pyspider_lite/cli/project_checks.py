@@ -33,8 +33,8 @@ def _controls(picture: Picture) -> Iterator[Found]:
             yield Found(
                 "control",
                 row.id,
-                f"the row {row.id[:80]} in lite-control, project {row.project}, cannot be read, which stops the scheduler: {REPAIR} makes "
-                "it a dead letter",
+                f"the row {row.id[:80]} in lite-control, project {row.project}, cannot be read, so it is left out: {REPAIR} makes it a "
+                "dead letter",
                 Remedy.CONTROL,
             )
         elif is_astray(picture, row):

@@ -315,8 +315,7 @@ class Processor:
         if self._recorder is not None:
             # whoever kills us while we end is not the script
             lanes = () if self._stop_at is not None else (*self._aside, self._lane)
-            begun = [page.task for lane in lanes for page in lane.pages]
-            self._recorder.note(Begun([task.key for task in begun], any(task.suspect for task in begun)))
+            self._recorder.note(Begun([page.task.key for lane in lanes for page in lane.pages]))
 
     # --- pages that take long ---
 

@@ -162,7 +162,6 @@ class ControlWork:
         room = self._dispatcher.control_room()
         chosen: list[tuple[Control, ProjectRun]] = []
         in_flight = self._dispatcher.in_flight()
-        self._dispatcher.begin_round()
         for _ in range(len(self._ready)):
             if len(chosen) >= room:
                 break
@@ -174,7 +173,7 @@ class ControlWork:
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 del self.rows[row.id]
                 self._foreign.add(row.id)
-            elif project is not None and project.active and not self._dispatcher.may_go((row.project, row.id)):
+            elif project is not None and project.active and not self._dispatcher.may_go((row.project, row.id), now):
                 self._ready.append(row.id)
             elif project is not None and project.active:
                 chosen.append((row, project))

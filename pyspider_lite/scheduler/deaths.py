@@ -2,12 +2,12 @@
 written when one is counted and gone when the run ends. `leases` counts the deaths that this leader sees; here are those that it finds.
 
 Who kills all that runs on a machine, the scheduler with it, is known from what the processors left behind (`flight_recorder`). One run
-that was all they had begun, or that was alone because of an earlier death, has killed them. Otherwise it may have been any of them: they are
-suspects, and go out one at a time from now on, until each is over. Used by `scheduler`.
+that was all they had begun has killed them. Otherwise it may have been any of them: they are suspects, and each goes out alone from now on,
+with nothing else in flight, until it is over. Used by `scheduler`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.flight_recorder import Begun
@@ -17,14 +17,6 @@ from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases
 
 logger = logging.getLogger("scheduler")
-
-
-def killer(left: Iterable[Begun]) -> RunKey | None:
-    """The run that is to blame for the death of all these processors; None if it may have been any."""
-    left = [begun for begun in left if begun.runs]
-    suspects = [begun for begun in left if begun.suspect]
-    one = suspects or left
-    return one[0].runs[0] if len(one) == 1 and len(one[0].runs) == 1 else None
 
 
 class Deaths:
@@ -51,11 +43,8 @@ class Deaths:
 
     def _count(self, batch: Batch, give_up: Callable[[RunKey, int], None]) -> None:
         # what is over by now has killed nobody
-        left = [
-            Begun([run for run in begun.runs if self._is_open(run)], begun.suspect) for begun in self._left.values()
-        ]
-        runs = [run for begun in left for run in begun.runs]
-        guilty = killer(left)
+        runs = [run for begun in self._left.values() for run in begun.runs if self._is_open(run)]
+        guilty = runs[0] if len(runs) == 1 else None
         for run in runs:
             self._leases.suspect(run[:2])
         if guilty is not None:
@@ -64,7 +53,7 @@ class Deaths:
             if deaths >= POISON_AFTER:
                 give_up(guilty, deaths)
         elif runs:
-            logger.warning("%d tasks were run when all that ran here died; they are run one at a time", len(runs))
+            logger.warning("%d tasks were run when all that ran here died; each is run alone", len(runs))
         names, self._left = list(self._left), {}
 
         def written(_: object) -> None:

@@ -41,6 +41,8 @@ CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
 #: without them nothing that fetchers bring is over
 NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
+#: seconds that all else waits for the end of what is in flight before something goes alone, and after which a wish for that is forgotten
+QUIET, QUIET_ASKED = 30.0, 5.0
 #: projects that the watchdog looks at, at most
 WATCHED = 100
 #: seconds that a fetch may take when the task does not say (behaviour H55)
@@ -108,8 +110,13 @@ class Dispatcher:
         self.tasks_sent = 0
         self.controls_sent = 0
         self._turns = 0
-        #: one of `Leases.apart` may go
-        self._one_may_go = True
+        #: one of `Leases.apart` is out, and nothing goes beside it
+        self._shut = False
+        #: something else goes in this round
+        self._others = False
+        #: since when one of them waits for all else to be over, and when it was kept back last
+        self._quiet_since: float | None = None
+        self._kept_back = -math.inf
 
     # --- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -119,11 +126,13 @@ class Dispatcher:
         size = max(1, min(MAX_BATCH, min(pools, default=100) // 4))
         total = max(MIN_BUDGET, 2 * sum(pools))
         room = min(total - self._leases.tasks.total(), self._tasks_out.room() * size)
-        if room <= 0:
+        if room <= 0 or self._shut:
             return 0
+        if self._quiet_since is not None:
+            names = {name for name, _ in self._leases.apart}
+            projects = [project for project in projects if project.name in names]
         ready = self._ready(projects, room, total, now)
         chosen = self._choose(ready, room, total, now)
-        self.begin_round()
         try:
             tasks = [task for project, keys in chosen for task in self._read(project, keys, now)]
         except DatabaseError:
@@ -240,16 +249,32 @@ class Dispatcher:
             for key in keys:
                 project.window.add(key, now)
 
-    def begin_round(self) -> None:
-        """Of what may kill a whole machine one goes at a time: from now on `may_go` is asked in the order of giving out."""
-        self._one_may_go = not self._leases.one_is_out()
+    def begin_round(self, now: float) -> None:
+        """What may have killed a whole machine goes alone, so that it is known what did when it happens again."""
+        self._shut, self._others = self._leases.one_is_out(), False
+        if now - self._kept_back > QUIET_ASKED:
+            self._quiet_since = None
 
-    def may_go(self, key: LeaseKey) -> bool:
-        """Whether nothing in flight keeps it back."""
+    @property
+    def holds(self) -> bool:
+        """Something goes alone, or is about to: due work waits for that."""
+        return self._shut or self._quiet_since is not None
+
+    def may_go(self, key: LeaseKey, now: float) -> bool:
+        """Whether nothing in flight keeps it back. Asked in the order of giving out."""
         if key not in self._leases.apart:
-            return True
-        may, self._one_may_go = self._one_may_go, False
-        return may
+            self._others = self._others or not self.holds
+            return not self.holds
+        if self._shut:
+            return False
+        if self._quiet_since is None:
+            self._quiet_since = now
+            logger.info("%s:%s may have killed all that ran here: it goes alone, all else waits for it", *key)
+        if (self._others or len(self._leases)) and now - self._quiet_since < QUIET:
+            self._kept_back = now
+            return False
+        self._shut, self._quiet_since = True, None
+        return True
 
     def recall(self, row: Control) -> None:
         """Deaths that the row of control work tells of."""
@@ -266,7 +291,7 @@ class Dispatcher:
                 project.bucket.take(-1)
                 continue
             self._leases.recall((task.project, task.taskid), rules.deaths(task.schedule))
-            if not self.may_go((task.project, task.taskid)):
+            if not self.may_go((task.project, task.taskid), now):
                 project.bucket.take(-1)
                 project.window.add(key, now)
             else:

@@ -182,6 +182,7 @@ class Scheduler:
         self.deaths.look(self._batch, self._killed)
         self._commit_all(now)
         if now >= self._dispatch_from:
+            self._dispatcher.begin_round(now)
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
             self._watch(now)
@@ -440,7 +441,7 @@ class Scheduler:
 
     def _watch(self, now: float) -> None:
         """Say what holds due work that nothing should hold, and have it looked for anew (design, promise 3)."""
-        if not self._watchdog.barks(self.leases.clock, self._dispatcher.tasks_sent):
+        if not self._watchdog.barks(self.leases.clock, self._dispatcher.tasks_sent) or self._dispatcher.holds:
             return
         standing = self._dispatcher.standing(self.projects.values(), now, sum(self.depths.values()))
         hold = diagnose(standing)

@@ -8,9 +8,8 @@ from played_crawl import Crawl, beat, done, new
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.flight_recorder import Begun
 from pyspider_lite.models import Claim, Dispatch, QueueName, Role, RunKey, TaskStatus
-from pyspider_lite.scheduler import deaths
 
-A, B, C = ("p", "a", 0), ("p", "b", 0), ("q", "c", 0)
+A, B = ("p", "a", 0), ("p", "b", 0)
 
 
 @pytest.mark.parametrize(
@@ -18,18 +17,21 @@ A, B, C = ("p", "a", 0), ("p", "b", 0), ("q", "c", 0)
     [
         ([], None),
         ([Begun()], None),
-        ([Begun([A])], A),
-        ([Begun([A]), Begun()], A),
+        ([Begun([A])], "a"),
+        ([Begun([A]), Begun()], "a"),
         ([Begun([A, B])], None),
         ([Begun([A]), Begun([B])], None),
-        # one of them was alone because of an earlier death
-        ([Begun([A], suspect=True), Begun([B, C])], A),
-        ([Begun([A], suspect=True), Begun([B], suspect=True)], None),
-        ([Begun([A, B], suspect=True), Begun([C])], None),
+        # what is over has killed nobody
+        ([Begun([A]), Begun([("p", "c", 7)])], "a"),
     ],
 )
-def test_who_killed_all(left: list[Begun], guilty: RunKey | None) -> None:
-    assert deaths.killer(left) == guilty
+def test_who_killed_all(crawl: Crawl, left: list[Begun], guilty: str | None) -> None:
+    crawl.project()
+    crawl.ready("p")
+    crawl.submit(*[new(name) for name in "abc"])
+    crawl.tasks()
+    new_leader(crawl, *left)
+    assert {name: stored(crawl, name) for name in "abc" if stored(crawl, name)} == ({guilty: 1} if guilty else {})
 
 
 def stored(crawl: Crawl, taskid: str = "t") -> Any:
@@ -88,7 +90,7 @@ def test_who_was_only_silent_is_absolved_in_the_row_too(crawl: Crawl) -> None:
 def test_a_page_that_kills_everything_is_given_up(crawl: Crawl) -> None:
     task = crawl.one_task()
     for death in range(1, 4):
-        forgotten = new_leader(crawl, Begun([task.key], suspect=death > 1), Begun([("gone", "x", 0)]))
+        forgotten = new_leader(crawl, Begun([task.key]), Begun([("gone", "x", 0)]))
         assert forgotten == ["w0", "w1"]
         if death < 3:
             assert stored(crawl) == death
@@ -119,7 +121,8 @@ def test_a_run_that_is_over_is_not_to_blame(crawl: Crawl, number: int) -> None:
     assert [again.key for again in crawl.tasks()] == [task.key]
 
 
-def test_those_that_may_have_done_it_go_one_at_a_time_and_others_beside(crawl: Crawl) -> None:
+def test_those_that_may_have_done_it_go_alone(crawl: Crawl) -> None:
+    """Nothing is in flight beside one of them, so whatever kills all while it runs is it."""
     crawl.project()
     crawl.project("q")
     crawl.ready("p", "q")
@@ -128,15 +131,60 @@ def test_those_that_may_have_done_it_go_one_at_a_time_and_others_beside(crawl: C
     assert len(crawl.tasks()) == 12
     new_leader(crawl, Begun([("p", name, 0) for name in names[:3]]), Begun([("q", "t0", 0)]))
     over: list[RunKey] = []
+    alone = 0
     waiting = crawl.tasks()
-    assert sum(task.suspect for task in waiting) == 1 and len(waiting) == 9
     while waiting:
+        alone += any(task.suspect for task in waiting)
+        assert len(waiting) == 1 or not any(task.suspect for task in waiting)
         over += [task.key for task in waiting]
         crawl.step(*[done(task) for task in waiting])
         waiting = crawl.tasks()
-        assert sum(task.suspect for task in waiting) <= 1
+    assert alone == 4
     assert len(set(over)) == len(over) == 12
     assert {crawl.task(name).status for name in names} == {TaskStatus.SUCCESS}
+
+
+def test_one_that_has_to_go_alone_waits_for_what_is_in_flight_but_not_for_ever(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.project("q")
+    crawl.ready("p", "q")
+    crawl.submit(new("slow"), new("a", project="q"), new("b", project="q"))
+    crawl.tasks()
+    new_leader(crawl, Begun([("q", "a", 0), ("q", "b", 0)]))
+    (slow,) = crawl.tasks()
+    crawl.submit(new("c"), new("d", project="q"))
+    for _ in range(25):
+        crawl.step(after=1)
+        assert crawl.tasks() == [], "slow is in flight"
+    for _ in range(6):
+        crawl.step(after=1)
+    (first,) = crawl.tasks()
+    assert first.suspect
+    crawl.step(done(slow))
+    assert crawl.tasks() == [], "one is out"
+    crawl.step(done(first))
+    rest = [first.taskid]
+    while waiting := crawl.tasks():
+        assert len(waiting) == 1 or not any(task.suspect for task in waiting)
+        rest += [task.taskid for task in waiting]
+        crawl.step(*[done(task) for task in waiting])
+    assert sorted(rest) == ["a", "b", "c", "d"]
+
+
+def test_one_that_is_no_longer_wanted_holds_nobody_up(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.project("q")
+    crawl.ready("p", "q")
+    crawl.submit(new("slow"), new("a", project="q"), new("b", project="q"))
+    crawl.tasks()
+    new_leader(crawl, Begun([("q", "a", 0), ("q", "b", 0)]))
+    assert [task.taskid for task in crawl.tasks()] == ["slow"]
+    crawl.projectdb.update("q", status="STOP")
+    crawl.scheduler.update_projects()
+    crawl.submit(new("c"))
+    for _ in range(7):
+        crawl.step(after=1)
+    assert [task.taskid for task in crawl.tasks()] == ["c"]
 
 
 def test_an_on_start_that_kills_everything_is_given_up(crawl: Crawl) -> None:
@@ -148,7 +196,7 @@ def test_an_on_start_that_kills_everything_is_given_up(crawl: Crawl) -> None:
     for death in range(1, 4):
         (task,) = crawl.controls()
         assert task.taskid == "on_start" and task.suspect == (death > 1)
-        new_leader(crawl, Begun([task.key], suspect=task.suspect))
+        new_leader(crawl, Begun([task.key]))
         (row,) = [row for row in crawl.taskdb.controls(0, 10) if "start" in row.id] if death < 3 else [None]
         assert row is None or row.task.schedule == {"deaths": death}
     crawl.step(after=1.1)
