@@ -88,6 +88,22 @@ def test_a_leader_that_was_killed_is_no_stand_by() -> None:
     assert cluster_view.missing(view(killed[7.0], leads=False))[0] == "no scheduler is running"
 
 
+def test_a_lead_that_nobody_can_have() -> None:
+    """The database's clock went back, or somebody wrote the row."""
+    held = view(*ALL)
+    held.leader = Leader(epoch=3, holder="web:scheduler:ab:ff", until=NOW + 5000, rpc="")
+    assert cluster_view.missing(held)[0] == "no scheduler can lead, because the leader row is held: run doctor"
+    assert "leader: nobody; the row gives the lead to web:scheduler:ab for another 83 min" in "\n".join(
+        cluster_view.as_lines(held)
+    )
+
+
+def test_workers_are_not_looked_for_while_the_queues_do_not_answer() -> None:
+    dumb = view(ALL[0])
+    dumb.depths = None
+    assert cluster_view.missing(dumb) == ["a scheduler leads, but hears no worker while it waits for the message-queue"]
+
+
 def test_nobody_ever_led() -> None:
     assert "leader: nobody, and there was none yet" in list(cluster_view.as_lines(View(now=NOW, workers=[])))
 

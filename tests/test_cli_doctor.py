@@ -80,6 +80,23 @@ def test_the_lead() -> None:
     assert (held.check, held.remedy) == ("leader", Remedy.LEADER)
 
 
+def test_a_scheduler_that_cannot_write_says_itself_what_it_waits_for() -> None:
+    """Its disk is full, so the table of workers cannot tell."""
+    seen = picture(row("scheduler", age=60), leads=-50)
+    assert only(processes(seen)).text.startswith("no scheduler is running")
+    seen.view.answers = {"web:scheduler:ab": {"sqlite+taskdb:///data/task.db": NOW - 55}}
+    lead, waits = processes(seen)
+    assert "no scheduler leads although web:scheduler:ab lives" in lead.text
+    assert waits.text.startswith("web:scheduler:ab cannot reach sqlite+taskdb:///data/task.db for 55 s")
+
+
+def test_workers_are_not_missed_while_the_queues_do_not_answer() -> None:
+    seen = picture(row("scheduler"))
+    assert len(processes(seen)) == 3
+    seen.view.depths = None
+    assert processes(seen) == []
+
+
 @pytest.mark.parametrize(
     ("ahead", "depth", "wrong"),
     [(3600, 0, True), (3600, 999, True), (-3600, 0, True), (-3600, 999, False), (9, 0, False), (-9, 0, False)],

@@ -73,7 +73,7 @@ def look(settings: Settings) -> View:
         view.problems.append(_problem("taskdb", settings.taskdb, taskdb))
     else:
         view.now, view.leader, view.workers, view.letters = taskdb
-        view.answers = _ask_schedulers(settings, view)
+        view.answers = ask_schedulers(settings, view)
     if isinstance(depths, Exception):
         view.problems.append(_problem("message-queue", settings.queue_url, depths))
     else:
@@ -81,7 +81,7 @@ def look(settings: Settings) -> View:
     return view
 
 
-def _ask_schedulers(settings: Settings, view: View) -> dict[str, dict[str, float]]:
+def ask_schedulers(settings: Settings, view: View) -> dict[str, dict[str, float]]:
     """What silent schedulers wait for, of those that answer: who cannot write into the taskdb cannot be seen there."""
     here = socket.gethostname()
     # an address that another one has by now is of no use, and of two that had it the last one may still be there

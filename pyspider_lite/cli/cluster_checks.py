@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from pyspider_lite.cli import cluster_view
 from pyspider_lite.cli.cluster_view import View, idle
 from pyspider_lite.cli.picture import REPAIR, Found, Picture, Remedy, some
 from pyspider_lite.models import QueueName, Role, WorkerRow
@@ -54,7 +55,7 @@ def _leader(picture: Picture) -> Iterator[Found]:
 
 def _roles(picture: Picture) -> Iterator[Found]:
     view = picture.view
-    if not view.leads or view.workers is None:
+    if not view.leads or view.workers is None or view.depths is None:
         return  # nobody hears the others
     for role, there in idle(view).items():
         waiting = _waits(view, _READERS[role])
@@ -81,7 +82,7 @@ def _waiting(picture: Picture) -> Iterator[Found]:
     view = picture.view
     waiting: dict[str, tuple[float, list[str]]] = {}
     for row in _live(view):
-        for what, since in row.beat.waiting.items():
+        for what, since in cluster_view.waiting(view, row).items():
             first, workers = waiting.get(what, (since, []))
             waiting[what] = (min(first, since), [*workers, row.beat.worker])
     for what, (since, workers) in sorted(waiting.items()):

@@ -94,6 +94,8 @@ def missing(view: View) -> list[str]:
         return found
     if all(row.beat.role == Role.SCHEDULER for row in live):
         away = sorted(view.leader_row.beat.waiting) if view.leader_row is not None else []
+        if view.depths is None:
+            away = away or ["the message-queue"]
         found.append(
             f"a scheduler leads, but hears no worker while it waits for {' and '.join(away)}"
             if away
@@ -113,12 +115,13 @@ def _why_nobody_leads(view: View, schedulers: list[WorkerRow]) -> list[str]:
     for row in schedulers:
         found += [
             f"scheduler {row.beat.worker} waits for {where} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(since))}"
-            for where, since in sorted(_waiting(view, row).items())
+            for where, since in sorted(waiting(view, row).items())
         ]
     return found
 
 
-def _waiting(view: View, row: WorkerRow) -> dict[str, float]:
+def waiting(view: View, row: WorkerRow) -> dict[str, float]:
+    """What a worker cannot reach, and since when (Unix time), as it says now or said last."""
     return view.answers.get(row.beat.worker, row.beat.waiting)
 
 
@@ -138,7 +141,7 @@ def state(view: View, row: WorkerRow) -> str:
     if row.beat.role == Role.SCHEDULER:
         if view.is_leader(row):
             return "leading"
-        if _waiting(view, row):
+        if waiting(view, row):
             return "waiting"
         # it said so last; a beat ago it may have been true
         return "lost the lead" if row.beat.state == "leading" else "standing by"
@@ -156,7 +159,7 @@ def notes(view: View, row: WorkerRow) -> list[str]:
             found.append("other version")
     if leader is row and view.config_hash and beat.config_hash != view.config_hash:
         found.append("other config than here")
-    found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(_waiting(view, row).items())]
+    found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(waiting(view, row).items())]
     return found
 
 

@@ -55,6 +55,7 @@ class Examiner:
         if seen is None:
             return None
         view = View(now=seen.now, leader=seen.leader, workers=seen.workers, config_hash=self._settings.digest)
+        view.answers = cluster.ask_schedulers(self._settings, view)
         picture = Picture(view=view, ahead=time.time() - seen.now, version=__version__, limit=self.limit)
         (depths,) = at_once([lambda: cluster.measure(self._settings)], _ANSWER)
         if isinstance(depths, Exception):
