@@ -8,12 +8,13 @@ from msgspec import Struct
 
 from pyspider_lite.database.base import Leader
 from pyspider_lite.models import Role, WorkerRow
-from pyspider_lite.scheduler.leader import TERM
 
 #: seconds without a beat after which a worker is silent: three beats, and the time that the list takes
 SILENT_AFTER = 10.0
 #: the same of a scheduler: it writes itself down each 2 s, and nobody has to hear it
 SCHEDULER_SILENT_AFTER = 5.0
+#: seconds ahead of which no leader row is: a term has five
+HELD_OVER = 60.0
 #: seconds after which a silent worker is no longer shown in the table
 GONE_AFTER = 60.0
 #: silent workers that are named
@@ -58,8 +59,8 @@ class View(Struct, kw_only=True):
 
     @property
     def held(self) -> bool:
-        """The leader row names somebody for longer than any scheduler leads at a time, so nobody can."""
-        return self.leader is not None and self.leader.until > self.now + 2 * TERM
+        """The leader row names somebody for so much longer than any scheduler leads at a time that nobody will lead soon."""
+        return self.leader is not None and self.leader.until > self.now + HELD_OVER
 
     def is_leader(self, row: WorkerRow) -> bool:
         """This row is the scheduler that leads."""

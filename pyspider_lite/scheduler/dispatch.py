@@ -41,7 +41,8 @@ CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
 #: without them nothing that fetchers bring is over
 NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
-#: seconds that all else waits for the end of what is in flight before something goes alone, and after which a wish for that is forgotten
+#: seconds that all else waits for the end of what is in flight before something goes alone, and for that itself; and after which a wish to
+#: go alone is forgotten
 QUIET, QUIET_ASKED = 30.0, 5.0
 #: projects that the watchdog looks at, at most
 WATCHED = 100
@@ -110,8 +111,8 @@ class Dispatcher:
         self.tasks_sent = 0
         self.controls_sent = 0
         self._turns = 0
-        #: one of `Leases.apart` is out, and nothing goes beside it
-        self._shut = False
+        #: one of `Leases.apart` is out, and nothing goes beside it; since when
+        self._shut, self._shut_at = False, -math.inf
         #: something else goes in this round
         self._others = False
         #: since when one of them waits for all else to be over, and when it was kept back last
@@ -251,7 +252,8 @@ class Dispatcher:
 
     def begin_round(self, now: float) -> None:
         """What may have killed a whole machine goes alone, so that it is known what did when it happens again."""
-        self._shut, self._others = self._leases.one_is_out(), False
+        self._shut = self._leases.one_is_out() and now - self._shut_at < QUIET
+        self._others = False
         if now - self._kept_back > QUIET_ASKED:
             self._quiet_since = None
 
@@ -273,7 +275,7 @@ class Dispatcher:
         if (self._others or len(self._leases)) and now - self._quiet_since < QUIET:
             self._kept_back = now
             return False
-        self._shut, self._quiet_since = True, None
+        self._shut, self._shut_at, self._quiet_since = True, now, None
         return True
 
     def recall(self, row: Control) -> None:

@@ -252,7 +252,7 @@ class Leases:
         """Its row says how many workers died over it."""
         if deaths and key not in self.deaths:
             self.deaths[key] = deaths
-            self.suspect(key)
+            self._suspect([key])
 
     def suspect(self, key: LeaseKey) -> None:
         """It may have killed all that ran on a machine, the scheduler with it."""

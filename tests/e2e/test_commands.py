@@ -46,4 +46,4 @@ def test_all_starts_without_a_command_and_stops_at_sigterm(tmp_path):
     code, out, err = ended(process)
     assert (code, out) == (143, "")
     assert "Traceback" not in err
-    assert sorted(os.listdir(tmp_path / "data")) == [".lock", "project.db", "result.db", "task.db"]
+    assert sorted(os.listdir(tmp_path / "data")) == [".lock", "begun", "project.db", "result.db", "task.db"]

@@ -7,7 +7,7 @@ from played_crawl import Crawl, beat, done, new
 
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.flight_recorder import Begun
-from pyspider_lite.models import Claim, Dispatch, QueueName, Role, RunKey, TaskStatus
+from pyspider_lite.models import Claim, Dispatch, QueueName, Release, Role, RunKey, TaskStatus
 
 A, B = ("p", "a", 0), ("p", "b", 0)
 
@@ -169,6 +169,39 @@ def test_one_that_has_to_go_alone_waits_for_what_is_in_flight_but_not_for_ever(c
         rest += [task.taskid for task in waiting]
         crawl.step(*[done(task) for task in waiting])
     assert sorted(rest) == ["a", "b", "c", "d"]
+
+
+def test_all_else_does_not_wait_for_ever_for_one_that_goes_alone(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.project("q")
+    crawl.ready("p", "q")
+    crawl.submit(new("a", project="q"), new("b", project="q"))
+    crawl.tasks()
+    new_leader(crawl, Begun([("q", "a", 0), ("q", "b", 0)]))
+    (alone,) = crawl.tasks()
+    crawl.submit(new("c"))
+    for _ in range(25):
+        crawl.step(after=1)
+        assert crawl.tasks() == []
+    for _ in range(7):
+        crawl.step(after=1)
+    assert [task.taskid for task in crawl.tasks()] == ["c"]
+    crawl.step(done(alone))
+
+
+def test_who_was_cut_off_once_holds_nobody_up_under_the_next_leader(crawl: Crawl) -> None:
+    """A processor was stopped while its callback ran, as at any restart."""
+    crawl.submit(new("other"))
+    task = crawl.one_task()
+    held = beat("w", Role.PROCESSOR, 1, holds={"w": [task.key]}, running=task.key)
+    crawl.step(Claim(worker="w", queue=QueueName.TO_PROCESSOR, batch="w", runs=[task.key]), held)
+    crawl.step(Release(worker="w", runs=[task.key], cut_off=True))
+    crawl.step(after=1)
+    assert stored(crawl) == 1
+    new_leader(crawl)
+    crawl.submit(*[new(f"more{number}") for number in range(3)])
+    given = {again.taskid: again.suspect for again in crawl.tasks()}
+    assert given["t"] and {"more0", "more1", "more2"} <= given.keys()
 
 
 def test_one_that_is_no_longer_wanted_holds_nobody_up(crawl: Crawl) -> None:
