@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspider_lite import assembly, bootstrap, settings
 from pyspider_lite.bench import processes
-from pyspider_lite.bench.recovery_work import COUNTS, FETCHER_NOTES, NOTES, RATES, SCRIPT, SLOW, Site
+from pyspider_lite.bench.recovery_work import COUNTS, FETCHER_NOTES, NOTES, RATES, RESULT_NOTES, SCRIPT, SLOW, Site
 from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.bench.suite import ALL, Plan, Suite
 from pyspider_lite.database.base import TaskDB
@@ -85,7 +85,7 @@ class Daemons(Suite):
     def _write_config(self) -> Path:
         path = super()._write_config()
         config: dict[str, Any] = json.loads(path.read_text())
-        config["result_worker"] = {"result-cls": "recovery_notes.SlowResultWorker"}
+        config["result_worker"] = {"result-cls": "recovery_result_worker.SlowResultWorker"}
         config["fetcher"] |= {"poolsize": 20, "fetcher-cls": "recovery_fetcher.NotingFetcher"}
         if self._plan is ALL:
             config["all"] = {
@@ -98,9 +98,13 @@ class Daemons(Suite):
             self.servers.append(self._stack.enter_context(server))
             config["coordination"] = server.url
         path.write_text(json.dumps(config))
-        notes = NOTES.format(path=str(self.folder / "events"), seconds=SLOW["result"])
-        (self.folder / "recovery_notes.py").write_text(notes)
-        (self.folder / "recovery_fetcher.py").write_text(FETCHER_NOTES)
+        modules = {
+            "recovery_notes": NOTES.format(path=str(self.folder / "events")),
+            "recovery_result_worker": RESULT_NOTES.format(seconds=SLOW["result"]),
+            "recovery_fetcher": FETCHER_NOTES,
+        }
+        for name, text in modules.items():
+            (self.folder / f"{name}.py").write_text(text)
         return path
 
     def _popen(self, *words: str) -> "subprocess.Popen[bytes]":

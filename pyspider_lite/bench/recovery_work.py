@@ -36,14 +36,18 @@ class Handler(BaseHandler):
         return {{"url": response.url}} if "{kind}" == "result" else None
 """
 
-#: of the result worker and the scripts: one line at a time, which the kernel appends whole
+#: of all of them: one line at a time, which the kernel appends whole. It imports next to nothing, as each new process for callbacks does it again
 NOTES = """import os, time
-from pyspider_lite.result_worker import ResultWorker
 
 def note(what, kind, key):
     file = os.open({path!r}, os.O_WRONLY | os.O_APPEND)
     os.write(file, f"{{what}} {{kind}} {{key}} {{time.monotonic()}} {{os.getpid()}}\\n".encode())
     os.close(file)
+"""
+
+RESULT_NOTES = """import time
+from pyspider_lite.result_worker import ResultWorker
+from recovery_notes import note
 
 class SlowResultWorker(ResultWorker):
     def on_result(self, task, result):
@@ -53,8 +57,6 @@ class SlowResultWorker(ResultWorker):
         super().on_result(task, result)
 """
 
-
-#: of the fetcher; a module of its own, for scripts need no fetcher
 FETCHER_NOTES = """from pyspider_lite.fetcher.fetcher import Fetcher
 from recovery_notes import note
 
