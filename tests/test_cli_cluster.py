@@ -346,6 +346,7 @@ def test_orders_are_given_and_awaited(
             for received in queue.get(10, 0.1):
                 roster.hear(codec.decode(received.body, StatusBatch))
         queue.close()
+        leading.close()
 
     hearing = threading.Thread(target=hear)
     hearing.start()
