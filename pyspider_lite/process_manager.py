@@ -2,11 +2,10 @@
 
 The parent does nothing else, so that no child can harm the queues: it serves them on a unix socket in the data folder unless
 the settings name a broker. A child gets its settings on a pipe (passwords are on no command line), says on another pipe that it
-is ready, and dies with its parent. Called by the command line; `child_start` is the other side, in the child.
+is ready, and dies with its parent. Called by the command line; `managed_child` is the other side, in the child.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import logging
 import os
@@ -16,14 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from pyspider_lite import exit_codes
-from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.errors import RefusedToStart
+from pyspider_lite.managed_child import ChildStart
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models import Role
 from pyspider_lite.processor import descendants
@@ -49,21 +48,8 @@ LATE = 5.0
 ORPHANS_WAIT = 4.0
 
 _COMMAND = (sys.executable, "-m", "pyspider_lite", "child")
-_PR_SET_PDEATHSIG = 1
 #: seconds for the end of a pipe whose other end was closed
 _READY_WAIT = 2.0
-
-
-class ChildStart(Struct, frozen=True, kw_only=True):
-    """What a child is told, as one line of JSON on its standard input."""
-
-    role: Role
-    #: which of its role it is, from 0
-    index: int
-    settings: Settings
-    #: file descriptor on which it says that it is ready
-    ready: int
-    parent: int
 
 
 class _Exited(NamedTuple):
@@ -112,7 +98,7 @@ class _Child:
             self.process.send_signal(number)
 
     def say_hold(self) -> None:
-        """All is about to stop; see `child_start`."""
+        """All is about to stop; see `managed_child.Parent`."""
         if self.process is not None and self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.write(b"\n")
@@ -311,60 +297,6 @@ def _read_ready(child: _Child, reader: int) -> None:
     with open(reader, "rb", buffering=0) as pipe:
         if pipe.read(1):
             child.was_ready = True
-
-
-def child_start() -> tuple[ChildStart, "Parent"]:
-    """In the child: what to run, and for whom. From here on it dies with its parent, and nothing else reads the pipe."""
-    pipe = os.dup(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    line = b""
-    while not line.endswith(b"\n"):
-        part = os.read(pipe, 65536)
-        if not part:
-            raise ConfigError("child is started by `pyspider_lite all` only")
-        line += part
-    try:
-        start = msgspec.json.decode(line, type=ChildStart)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"child is started by `pyspider_lite all` only: {error}") from error
-    _die_with_parent(start.parent)
-    parent = Parent(pipe, start.ready)
-    parent.start()
-    return start, parent
-
-
-class Parent(threading.Thread):
-    """In the child: the process that started it. It holds the other end of the pipe, so the end of it is its end; a byte says that
-    all is about to stop."""
-
-    def __init__(self, pipe: int, ready: int) -> None:
-        super().__init__(name="parent-watch", daemon=True)
-        self._pipe = pipe
-        self._ready = ready
-        self._hold: Callable[[], None] | None = None
-
-    def say_ready(self, hold: Callable[[], None] | None = None) -> None:
-        """From here on the child's death is no failure to start; ``hold`` is called when all is about to stop."""
-        self._hold = hold
-        with contextlib.suppress(OSError):
-            os.write(self._ready, b"\n")
-            os.close(self._ready)
-
-    def run(self) -> None:
-        while os.read(self._pipe, 1):
-            if self._hold is not None:
-                self._hold()
-        os._exit(exit_codes.REFUSED)
-
-
-def _die_with_parent(parent: int) -> None:
-    """Linux kills us then even if no thread of ours can run; elsewhere the pipe has to do."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that
-        os._exit(exit_codes.REFUSED)
 
 
 @contextlib.contextmanager

@@ -21,9 +21,9 @@ sys.exit(process_manager.ProcessManager(options, (sys.executable, sys.argv[2])).
 
 CHILD = """
 import os, signal, sys, threading
-from pyspider_lite import process_manager
+from pyspider_lite import managed_child
 
-start, parent = process_manager.child_start()
+start, parent = managed_child.begin()
 folder = start.settings.data_path
 name = f"{start.role}{start.index}"
 

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from pyspider_lite import bootstrap, process_manager
+from pyspider_lite import bootstrap, managed_child, process_manager
 from pyspider_lite.cli import options
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.models import Role
@@ -30,7 +30,7 @@ def all_command(ctx: click.Context) -> int:
 @click.argument("role")
 def child_command(role: str) -> int:
     """One daemon of `all`: which one its parent says on standard input; ``role`` is for the list of processes."""
-    start, parent = process_manager.child_start()
+    start, parent = managed_child.begin()
     bootstrap.set_up_logging(start.settings)
     return bootstrap.run_role(start.role, start.settings, index=start.index, on_ready=parent.say_ready)
 

@@ -173,7 +173,9 @@ class ControlWork:
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 del self.rows[row.id]
                 self._foreign.add(row.id)
-            elif project is not None and project.active and not self._dispatcher.may_go((row.project, row.id), now):
+            elif (
+                project is not None and project.active and not self._dispatcher.gate.may_go((row.project, row.id), now)
+            ):
                 self._ready.append(row.id)
             elif project is not None and project.active:
                 chosen.append((row, project))

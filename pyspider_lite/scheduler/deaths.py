@@ -38,18 +38,18 @@ class Deaths:
         """What is new goes into the batch. Raises DatabaseError: then nothing was done, and it is done by the next call."""
         if self._left:
             self._count(batch, give_up)
-        for key in self._leases.take_counted():
-            batch.deaths[key] = self._leases.deaths.get(key, 0)
+        for key in self._leases.blame.take_counted():
+            batch.deaths[key] = self._leases.blame.deaths.get(key, 0)
 
     def _count(self, batch: Batch, give_up: Callable[[RunKey, int], None]) -> None:
         # what is over by now has killed nobody
         runs = [run for begun in self._left.values() for run in begun.runs if self._is_open(run)]
         guilty = runs[0] if len(runs) == 1 else None
         for run in runs:
-            self._leases.suspect(run[:2])
+            self._leases.blame.set_apart(run[:2])
         if guilty is not None:
             logger.warning("%s:%s: all that ran here died while it ran", *guilty[:2])
-            deaths = self._leases.count_death(guilty[:2])
+            deaths = self._leases.blame.count(guilty[:2])
             if deaths >= POISON_AFTER:
                 give_up(guilty, deaths)
         elif runs:
@@ -70,5 +70,5 @@ class Deaths:
         task = next(iter(self._taskdb.get(name, [key])), None)
         if task is None or task.run != number or task.status != TaskStatus.ACTIVE:
             return False
-        self._leases.recall((name, key), rules.deaths(task.schedule))
+        self._leases.blame.recall((name, key), rules.deaths(task.schedule))
         return True

@@ -25,7 +25,8 @@ from pyspider_lite.models import (
     TaskStatus,
 )
 from pyspider_lite.scheduler import control, rules
-from pyspider_lite.scheduler.leases import LeaseKey, Leases
+from pyspider_lite.scheduler.apart import Gate
+from pyspider_lite.scheduler.leases import Leases
 from pyspider_lite.scheduler.project_state import ProjectRun
 from pyspider_lite.scheduler.watchdog import Standing, Waiting
 
@@ -41,9 +42,6 @@ CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
 #: without them nothing that fetchers bring is over
 NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
-#: seconds that all else waits for the end of what is in flight before something goes alone, and for that itself; and after which a wish to
-#: go alone is forgotten
-QUIET, QUIET_ASKED = 30.0, 5.0
 #: projects that the watchdog looks at, at most
 WATCHED = 100
 #: seconds that a fetch may take when the task does not say (behaviour H55)
@@ -111,13 +109,8 @@ class Dispatcher:
         self.tasks_sent = 0
         self.controls_sent = 0
         self._turns = 0
-        #: one of `Leases.apart` is out, and nothing goes beside it; since when
-        self._shut, self._shut_at = False, -math.inf
-        #: something else goes in this round
-        self._others = False
-        #: since when one of them waits for all else to be over, and when it was kept back last
-        self._quiet_since: float | None = None
-        self._kept_back = -math.inf
+        #: what may go now; asked for control work, too
+        self.gate = Gate(leases)
 
     # --- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -127,10 +120,10 @@ class Dispatcher:
         size = max(1, min(MAX_BATCH, min(pools, default=100) // 4))
         total = max(MIN_BUDGET, 2 * sum(pools))
         room = min(total - self._leases.tasks.total(), self._tasks_out.room() * size)
-        if room <= 0 or self._shut:
+        if room <= 0 or self.gate.shut:
             return 0
-        if self._quiet_since is not None:
-            names = {name for name, _ in self._leases.apart}
+        if self.gate.one_waits:
+            names = {name for name, _ in self._leases.blame.apart}
             projects = [project for project in projects if project.name in names]
         ready = self._ready(projects, room, total, now)
         chosen = self._choose(ready, room, total, now)
@@ -140,7 +133,7 @@ class Dispatcher:
             self._put_back(chosen, now)
             raise
         processors = len(self._leases.pool_sizes(Role.PROCESSOR))
-        for batch in _cut(tasks, size, self._leases.deaths):
+        for batch in _cut(tasks, size, self._leases.blame.deaths):
             self._send_tasks(batch, max(1, processors))
         for project in ready:
             project.wake_at = project.next_wake(now)
@@ -163,7 +156,7 @@ class Dispatcher:
                     # another copy of it ended long ago; the row's run must not wait for this one
                     self._leases.end(name, key)
                 else:
-                    self._leases.recall((name, key), rules.deaths(task.schedule))
+                    self._leases.blame.recall((name, key), rules.deaths(task.schedule))
                     self._leases.set_cap((name, key), self._cap(to_dispatch(task, project)))
 
     def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
@@ -250,37 +243,9 @@ class Dispatcher:
             for key in keys:
                 project.window.add(key, now)
 
-    def begin_round(self, now: float) -> None:
-        """What may have killed a whole machine goes alone, so that it is known what did when it happens again."""
-        self._shut = self._leases.one_is_out() and now - self._shut_at < QUIET
-        self._others = False
-        if now - self._kept_back > QUIET_ASKED:
-            self._quiet_since = None
-
-    @property
-    def holds(self) -> bool:
-        """Something goes alone, or is about to: due work waits for that."""
-        return self._shut or self._quiet_since is not None
-
-    def may_go(self, key: LeaseKey, now: float) -> bool:
-        """Whether nothing in flight keeps it back. Asked in the order of giving out."""
-        if key not in self._leases.apart:
-            self._others = self._others or not self.holds
-            return not self.holds
-        if self._shut:
-            return False
-        if self._quiet_since is None:
-            self._quiet_since = now
-            logger.info("%s:%s may have killed all that ran here: it goes alone, all else waits for it", *key)
-        if (self._others or len(self._leases)) and now - self._quiet_since < QUIET:
-            self._kept_back = now
-            return False
-        self._shut, self._shut_at, self._quiet_since = True, now, None
-        return True
-
     def recall(self, row: Control) -> None:
         """Deaths that the row of control work tells of."""
-        self._leases.recall((row.project, row.id), rules.deaths(row.task.schedule))
+        self._leases.blame.recall((row.project, row.id), rules.deaths(row.task.schedule))
 
     def _read(self, project: ProjectRun, keys: list[DueKey], now: float) -> list[tuple[Dispatch, DueKey]]:
         """The bodies of chosen tasks, in the order chosen; what is no longer waiting to run is left out."""
@@ -292,8 +257,8 @@ class Dispatcher:
                 logger.warning("%s:%s is not there any more, left out", project.name, key.taskid)
                 project.bucket.take(-1)
                 continue
-            self._leases.recall((task.project, task.taskid), rules.deaths(task.schedule))
-            if not self.may_go((task.project, task.taskid), now):
+            self._leases.blame.recall((task.project, task.taskid), rules.deaths(task.schedule))
+            if not self.gate.may_go((task.project, task.taskid), now):
                 project.bucket.take(-1)
                 project.window.add(key, now)
             else:
@@ -301,7 +266,7 @@ class Dispatcher:
         return found
 
     def _is_suspect(self, project: str, key: str) -> bool:
-        return (project, key) in self._leases.suspects
+        return (project, key) in self._leases.blame.suspects
 
     def _send_tasks(self, batch: list[tuple[Dispatch, DueKey]], processors: int) -> None:
         name = self._next_batch()
@@ -343,7 +308,7 @@ class Dispatcher:
 
     def _waiting(self, project: ProjectRun, now: float) -> Waiting | None:
         keys = self._taskdb.refill(project.name, now, self._leases.tasks[project.name] + 1).keys
-        held = self._leases.in_flight() | self._leases.apart.keys()
+        held = self._leases.in_flight() | self._leases.blame.apart.keys()
         due = sum((project.name, key.taskid) not in held for key in keys)
         if not due:
             return None

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, Release, Role, RunKey
+from pyspider_lite.scheduler.blame import MOST_SILENT, Blame, LeaseKey
 
 #: seconds without a beat after which a worker is dead: three beats
 DEAD_AFTER = 6.0
@@ -21,10 +22,6 @@ UNCLAIMED_AFTER = 4.0
 ORDER_KNOWN = 2.0
 #: deaths of a worker while it ran a task after which that task fails; to have to end before the task did is one, too
 POISON_AFTER = 3
-#: silent workers that are remembered in case they come back
-_MOST_BLAMED = 1_000
-#: suspects that are remembered
-_MOST_SUSPECTS = 10_000
 #: seconds between two looks at who holds something for too long: there may be thousands of runs
 _CAPS_EACH = 0.25
 #: a longer gap between two calls of `advance` counts as this much
@@ -40,9 +37,6 @@ _STAGE: dict[str, int] = {
 
 #: from these queues processors take what runs a script
 _SCRIPTS = (QueueName.CONTROL, QueueName.TO_PROCESSOR)
-
-#: lease key: project and taskid (or control id)
-LeaseKey = tuple[str, str]
 
 
 class Lost(Struct, frozen=True):
@@ -100,14 +94,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
-        self.deaths: dict[LeaseKey, int] = {}
-        #: what was in the hands of a processor that died, until it is over: that may have died of any of them before it could say
-        #: which one it ran. They are run one at a time, and each is named before it begins (docs/architecture.md)
-        self.suspects: dict[LeaseKey, None] = {}
-        #: suspects of a death that the leader died with: all that ran may die again, so only one of them is in flight at a time
-        self.apart: dict[LeaseKey, None] = {}
-        #: keys whose number of deaths is another than in their row
-        self._counted: dict[LeaseKey, None] = {}
+        self.blame = Blame()
         #: workers that died since somebody asked
         self._buried: list[str] = []
         #: workers that died with the leader before us; what they said before that may still be heard
@@ -122,8 +109,6 @@ class Leases:
         self._lost: list[Lost] = []
         #: when a worker of each role was heard last, in the clock of `advance`
         self._heard: dict[str, float] = {}
-        #: silent workers that a death was counted for, and over which task
-        self._blamed: dict[str, LeaseKey] = {}
         self._put = 0
         #: what a worker holds and we do not know is taken over: until something is given out, afterwards it is a run that is over
         self.adopting = True
@@ -212,8 +197,8 @@ class Leases:
         for run in release.runs:
             if self._with(run, release.worker):
                 if release.cut_off:
-                    self.count_death(run[:2])
-                    self._suspect([run[:2]])
+                    self.blame.count(run[:2])
+                    self.blame.suspect([run[:2]])
                 self._lose(run[:2], "cut off" if release.cut_off else "released")
 
     def goes_on(self, run: RunKey) -> None:
@@ -231,62 +216,25 @@ class Leases:
     def end(self, project: str, taskid: str) -> Any:
         """The run is over; its ticket, None if it was not in flight."""
         key = (project, taskid)
-        self.acquit(key)
+        self.blame.acquit(key)
         lease = self._leases.get(key)
         self._leave(key)
         return lease.ticket if lease else None
 
-    def acquit(self, key: LeaseKey) -> None:
-        """No worker will die of it any more: it is over, or given up."""
-        self.deaths.pop(key, None)
-        for keys in (self.suspects, self.apart, self._counted):
-            keys.pop(key, None)
-
-    # --- deaths before our time -----------------------------------------------------------------------------------------
-
     def died_before(self, workers: Iterable[str]) -> None:
         """These are dead for certain, and who is to blame for that is found out without us."""
         self._gone.update(workers)
-
-    def recall(self, key: LeaseKey, deaths: int) -> None:
-        """Its row says how many workers died over it."""
-        if deaths and key not in self.deaths:
-            self.deaths[key] = deaths
-            self._suspect([key])
-
-    def suspect(self, key: LeaseKey) -> None:
-        """It may have killed all that ran on a machine, the scheduler with it."""
-        if len(self.apart) < _MOST_SUSPECTS:
-            self.suspects[key] = self.apart[key] = None
-
-    def count_death(self, key: LeaseKey) -> int:
-        """A worker died over it; how many have by now."""
-        self.deaths[key] = self.deaths.get(key, 0) + 1
-        self._counted[key] = None
-        return self.deaths[key]
-
-    def one_is_out(self) -> bool:
-        """One of `apart` is in flight, so the others wait."""
-        return any(key in self._leases for key in self.apart)
-
-    def take_counted(self) -> list[LeaseKey]:
-        """What is to be written into rows: keys whose number of deaths changed since the last call."""
-        counted, self._counted = list(self._counted), {}
-        return counted
 
     def take_buried(self) -> list[str]:
         """Workers whose deaths were counted since the last call."""
         buried, self._buried = self._buried, []
         return buried
 
-    # ---
-
     def forget(self, project: str) -> None:
         """The project is gone: nothing of it is in flight, whoever works on it."""
         for key in [key for key in self._leases if key[0] == project]:
             self._leave(key)
-        for key in [key for key in (*self.deaths, *self.suspects) if key[0] == project]:
-            self.acquit(key)
+        self.blame.forget(project)
         self._lost = [lost for lost in self._lost if lost.run[0] != project]
 
     def seen_empty(self, queue: str, asked: float) -> None:
@@ -302,7 +250,7 @@ class Leases:
         """A worker lives and says what it holds. What it no longer holds is lost; what a new leader does not know is adopted."""
         if beat.worker in self._gone:
             return
-        self._absolve(beat.worker)
+        self.blame.absolve(beat.worker)
         if beat.leaving:
             self._bury(beat.worker, died=False)
             return
@@ -429,35 +377,19 @@ class Leases:
 
     def _bury(self, name: str, *, died: bool) -> None:
         worker = self.workers.pop(name, None)
-        self._buried = [*self._buried[-_MOST_BLAMED:], name] if died else self._buried
+        self._buried = [*self._buried[-MOST_SILENT:], name] if died else self._buried
         running = worker.beat.running if worker and died else None
         if running and self._with(running, name):
-            self.count_death(running[:2])
-            self._blamed[name] = running[:2]
-            if len(self._blamed) > _MOST_BLAMED:
-                del self._blamed[next(iter(self._blamed))]
+            self.blame.count_silent(name, running[:2])
         ran_scripts = died and worker is not None and worker.beat.role == Role.PROCESSOR
         for place in [place for place in self._batches.values() if place.worker == name]:
             if ran_scripts:
-                self._suspect(place.keys)
+                self.blame.suspect(place.keys)
             self._lose_all(place, "its worker died" if died else "its worker left")
-
-    def _suspect(self, keys: Iterable[LeaseKey]) -> None:
-        self.suspects.update(dict.fromkeys(keys))
-        for _ in range(len(self.suspects) - _MOST_SUSPECTS):
-            del self.suspects[next(iter(self.suspects))]
-
-    def _absolve(self, worker: str) -> None:
-        """It was silent and not dead (frozen, cut off): that is no task's fault."""
-        key = self._blamed.pop(worker, None)
-        if key is not None and (deaths := self.deaths.pop(key, 0)):
-            self._counted[key] = None
-            if deaths > 1:
-                self.deaths[key] = deaths - 1
 
     def _lose_unseen(self, place: _Batch, reason: str) -> None:
         if place.queue in _SCRIPTS:
-            self._suspect(place.keys)
+            self.blame.suspect(place.keys)
         self._lose_all(place, reason)
 
     def _lose_all(self, place: _Batch, reason: str) -> None:
@@ -467,7 +399,7 @@ class Leases:
 
     def _lose(self, key: LeaseKey, reason: str) -> None:
         lease = self._leases[key]
-        self._lost.append(Lost(lease.run, reason, lease.ticket, self.deaths.get(key, 0)))
+        self._lost.append(Lost(lease.run, reason, lease.ticket, self.blame.deaths.get(key, 0)))
         self._leave(key)
 
     def _enter(self, lease: _Lease) -> None:

@@ -182,7 +182,7 @@ class Scheduler:
         self.deaths.look(self._batch, self._killed)
         self._commit_all(now)
         if now >= self._dispatch_from:
-            self._dispatcher.begin_round(now)
+            self._dispatcher.gate.begin_round(now)
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
             self._watch(now)
@@ -441,7 +441,7 @@ class Scheduler:
 
     def _watch(self, now: float) -> None:
         """Say what holds due work that nothing should hold, and have it looked for anew (design, promise 3)."""
-        if not self._watchdog.barks(self.leases.clock, self._dispatcher.tasks_sent) or self._dispatcher.holds:
+        if not self._watchdog.barks(self.leases.clock, self._dispatcher.tasks_sent) or self._dispatcher.gate.holds:
             return
         standing = self._dispatcher.standing(self.projects.values(), now, sum(self.depths.values()))
         hold = diagnose(standing)
@@ -484,7 +484,7 @@ class Scheduler:
         project = self.projects.get(run[0])
         if project is not None:
             self._give_up(run, project.head.generation, f"{deaths} workers died over it")
-            self.leases.acquit(run[:2])
+            self.leases.blame.acquit(run[:2])
 
     def end_lease(self, run: RunKey) -> None:
         """The run is over, whatever came of it."""

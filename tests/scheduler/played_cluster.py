@@ -308,7 +308,7 @@ class Leader:
             if one.deaths >= POISON_AFTER:
                 project, taskid, run = one.run
                 self._commit([Report(project=project, taskid=taskid, url="u", run=run, ok=False)], {"": -1.0})
-                self.leases.acquit(one.run[:2])
+                self.leases.blame.acquit(one.run[:2])
                 self.world.oracle.poisoned.add(taskid)
 
     def _dispatch(self) -> None:
@@ -320,5 +320,5 @@ class Leader:
             batch = f"scheduler-{self.world.number()}"
             self.leases.dispatch(batch, FETCH, [(run, run, CAP) for run in runs])
             for run in runs:
-                (self.world.flagged.add if run[:2] in self.leases.suspects else self.world.flagged.discard)(run)
+                (self.world.flagged.add if run[:2] in self.leases.blame.suspects else self.world.flagged.discard)(run)
             self.pending.append((batch, runs))

@@ -76,7 +76,7 @@ def test_a_run_that_ends_acquits(crawl: Crawl) -> None:
     (task,) = crawl.tasks()
     crawl.step(done(task, ok=False))
     assert stored(crawl) is None and crawl.task("t").schedule["retried"] == 1
-    assert not crawl.scheduler.leases.suspects and not crawl.scheduler.leases.apart
+    assert not crawl.scheduler.leases.blame.suspects and not crawl.scheduler.leases.blame.apart
 
 
 def test_who_was_only_silent_is_absolved_in_the_row_too(crawl: Crawl) -> None:
@@ -97,7 +97,7 @@ def test_a_page_that_kills_everything_is_given_up(crawl: Crawl) -> None:
             (task,) = crawl.tasks()
             assert task.suspect
     assert crawl.task("t").status == TaskStatus.FAILED and crawl.tasks() == []
-    assert not crawl.scheduler.leases.apart
+    assert not crawl.scheduler.leases.blame.apart
 
 
 def test_what_the_dead_said_before_counts_no_second_death(crawl: Crawl) -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_is_over_is_not_to_blame(crawl: Crawl, number: int) -> None:
     """A power cut leaves an older page of the file."""
     task = crawl.one_task()
     assert new_leader(crawl, Begun([("p", "t", number)]), Begun([("p", "on_start:x", -1)])) == ["w0", "w1"]
-    assert stored(crawl) is None and not crawl.scheduler.leases.suspects
+    assert stored(crawl) is None and not crawl.scheduler.leases.blame.suspects
     assert [again.key for again in crawl.tasks()] == [task.key]
 
 

@@ -207,7 +207,7 @@ def test_released(at: Clocked) -> None:
     at.leases.release(Release(worker="w", runs=[run("t1"), run("unknown"), run("t2", 7)]))
     at.leases.release(Release(worker="another", runs=[run("t2")]))
     assert lost_keys(at.leases.check()) == [run("t1")]
-    assert not at.leases.deaths and not at.leases.suspects
+    assert not at.leases.blame.deaths and not at.leases.blame.suspects
 
 
 def test_what_was_cut_off_at_the_end_of_a_drain_counts_as_a_death_until_it_ends(at: Clocked) -> None:
@@ -221,10 +221,10 @@ def test_what_was_cut_off_at_the_end_of_a_drain_counts_as_a_death_until_it_ends(
         at.leases.release(cut)
         at.leases.release(cut)
         assert [(one.reason, one.deaths) for one in at.leases.check()] == [("cut off", deaths)]
-        assert key in at.leases.suspects
+        assert key in at.leases.blame.suspects
     at.give("b3", run())
     at.leases.end(*key)
-    assert not at.leases.deaths and not at.leases.suspects
+    assert not at.leases.blame.deaths and not at.leases.blame.suspects
 
 
 def test_handed_over(at: Clocked) -> None:
@@ -335,7 +335,7 @@ def test_only_the_death_over_a_running_task_counts_against_it(at: Clocked) -> No
         lost = at.wait(7)
         assert {one.run[1]: one.deaths for one in lost} == {"killer": death, "lamb": 0}
     at.leases.end("p", "killer")
-    assert at.leases.deaths == {}
+    assert at.leases.blame.deaths == {}
 
 
 def test_all_that_a_processor_died_with_is_suspected_until_it_is_over(at: Clocked) -> None:
@@ -348,10 +348,13 @@ def test_all_that_a_processor_died_with_is_suspected_until_it_is_over(at: Clocke
     at.leases.beat(beat("p", Role.PROCESSOR, holds={"c": [run("killer"), run("lamb")]}))
     at.leases.claim(claim("d", run("early"), worker="never heard", queue=PAGES))
     assert {one.deaths for one in at.wait(7)} == {0}
-    assert set(at.leases.suspects) == {("p", name) for name in ("killer", "lamb", "early")} and not at.leases.deaths
+    assert (
+        set(at.leases.blame.suspects) == {("p", name) for name in ("killer", "lamb", "early")}
+        and not at.leases.blame.deaths
+    )
     at.leases.end("p", "killer")
     at.leases.forget("p")
-    assert not at.leases.suspects
+    assert not at.leases.blame.suspects
 
 
 def test_a_processor_may_die_before_it_claims(at: Clocked) -> None:
@@ -361,7 +364,7 @@ def test_a_processor_may_die_before_it_claims(at: Clocked) -> None:
     at.wait(1, beat())
     at.leases.seen_empty(PAGES, at.leases.clock)
     assert lost_keys(at.wait(UNCLAIMED_AFTER + 1, beat())) == [run()]
-    assert set(at.leases.suspects) == {("p", "t")}
+    assert set(at.leases.blame.suspects) == {("p", "t")}
 
 
 def test_who_was_silent_and_comes_back_did_not_die(at: Clocked) -> None:
@@ -373,7 +376,7 @@ def test_who_was_silent_and_comes_back_did_not_die(at: Clocked) -> None:
         (lost,) = at.wait(7)
         assert lost.deaths == 1
         at.leases.beat(beat())
-        assert at.leases.deaths == {}
+        assert at.leases.blame.deaths == {}
 
 
 def test_a_late_beat_about_a_run_that_is_over_holds_up_nothing(at: Clocked) -> None:
@@ -389,7 +392,7 @@ def test_a_running_key_that_is_no_longer_the_workers_does_not_count(at: Clocked)
     at.leases.beat(beat(holds={"b": [run()]}, running=run()))
     at.leases.hand_over(Handover(worker="w", queue=PAGES, batch="c", runs=[run()]))
     at.wait(7)
-    assert at.leases.deaths == {}
+    assert at.leases.blame.deaths == {}
 
 
 # --- our own outages ------------------------------------------------------------------------------------------------------
