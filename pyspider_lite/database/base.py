@@ -214,8 +214,8 @@ class TaskDB(Protocol):
         ...
 
     def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
-        """Become leader for ``term`` seconds if nobody leads (or ``holder`` itself does): the new, higher epoch; else None. Who was
-        ``elected`` elsewhere becomes leader in any case."""
+        """Become leader for ``term`` seconds if nobody leads (or ``holder`` itself does): the new epoch, higher than any before, even if
+        the leader row or the whole database was made anew since; else None. Who was ``elected`` elsewhere becomes leader in any case."""
         ...
 
     def renew(self, epoch: int, term: float) -> bool:

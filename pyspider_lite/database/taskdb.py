@@ -259,7 +259,8 @@ class SqlTaskDB:
             now = self._database.fetch(conn, self._clock)[0][0]
             if leader.until > now and leader.holder != holder and not elected:
                 return None
-            epoch: int = leader.epoch + 1
+            # by the clock, so that no epoch comes twice: the row may be deleted, or be of a backup that was put back
+            epoch: int = max(leader.epoch + 1, int(now * 1000))
             conn.execute(sa.update(LEADER).values(epoch=epoch, holder=holder, until=now + term, rpc=rpc))
             return epoch
 

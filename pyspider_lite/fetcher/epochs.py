@@ -1,6 +1,7 @@
 """Which batches of tasks are of a scheduler that leads no longer. Pure; used by `fetcher`."""
 
-#: seconds without a batch of a newer epoch after which an older one counts again: a taskdb that was made anew begins at 1
+#: seconds without a batch of a newer epoch after which an older one counts again: the database's clock, from which a taskdb that was made
+#: anew counts on, may have been set back
 HOLDS = 60.0
 
 

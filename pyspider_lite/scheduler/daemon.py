@@ -249,9 +249,12 @@ class SchedulerDaemon:
                 if epoch is not None:
                     self._lead(epoch, lost, leadership)
                     return
-                if leadership.leader is not None and not said:
-                    logger.info("another scheduler leads, standing by")
-                    said = True
+                if leadership.leader is not None:
+                    # so the database answers, whatever ended the lead before
+                    self._waiter.back()
+                    if not said:
+                        logger.info("another scheduler leads, standing by")
+                        said = True
         finally:
             leadership.stop()
 
@@ -266,7 +269,8 @@ class SchedulerDaemon:
         consumers: tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]] | tuple[()] = ()
         scheduler: Scheduler | None = None
         try:
-            self._purge(epoch, lost)
+            first = leadership.first and not self._has_workers()
+            self._purge(first, lost)
             scheduler = self._scheduler_cls(
                 taskdb=self._taskdb,
                 projectdb=self._projectdb,
@@ -276,7 +280,7 @@ class SchedulerDaemon:
                 pages_out=pages_out,
                 now=self._now(),
                 options=self._options,
-                adopt_for=ADOPT_FOR if epoch > 1 else 0.0,
+                adopt_for=0.0 if first else ADOPT_FOR,
             )
             self._waiter.back()
             forget = functools.partial(flight_recorder.forget, self._records)
@@ -305,10 +309,14 @@ class SchedulerDaemon:
             if scheduler is not None:
                 scheduler.end()
 
-    def _purge(self, epoch: int, lost: threading.Event) -> None:
+    def _has_workers(self) -> bool:
+        """A cluster is at work, even if its leader row was made anew."""
+        return any(row.beat.role != Role.SCHEDULER for row in self._taskdb.workers())
+
+    def _purge(self, first: bool, lost: threading.Event) -> None:
         """What the leader before us gave out and nobody took is given out by us (design, section 5): a broker that is away is waited
         for, since with it that would come back, too."""
-        names = [QueueName.TO_FETCHER, QueueName.CONTROL] if epoch > 1 else []
+        names = [] if first else [QueueName.TO_FETCHER, QueueName.CONTROL]
         backoff = Backoff()
         while names and not self._stopping and not lost.is_set():
             self.stepped = time.monotonic()

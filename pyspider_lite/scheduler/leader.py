@@ -49,6 +49,8 @@ class Leadership(threading.Thread):
         self._until = self._until_wall = 0.0
         self._waiter = Waiter()
         self.epoch: int | None = None
+        #: nobody led before us, as far as the leader row knows
+        self.first = False
         #: who leads in our place, as the database said last
         self.leader: Leader | None = None
 
@@ -95,6 +97,7 @@ class Leadership(threading.Thread):
         wall = time.time()
         if self.epoch is None:
             self._until, self._until_wall = began + TERM, wall + TERM
+            self.first = self._taskdb.leader() is None
             if self._election is None:
                 self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc())
             elif self._election.won():

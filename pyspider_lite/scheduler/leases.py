@@ -348,8 +348,9 @@ class Leases:
         return lease is not None and lease.run == run and lease.batch.worker == worker
 
     def _further_on(self, run: RunKey, queue: str) -> bool:
+        """Its lease is with a worker or on a queue behind ``queue``: what was said of it there came before an earlier claim."""
         lease = self._leases.get(run[:2])
-        if lease is None or lease.batch.worker is None:
+        if lease is None or lease.run != run:
             return False
         return _STAGE.get(lease.batch.queue, 0) > _STAGE.get(queue, 0)
 

@@ -241,12 +241,12 @@ def test_a_leader_frozen_within_a_transaction_loses_lead_and_lock(
                 taken[:] = [stand_by.lead("stand-by", 100.0, "")]
 
     refusal(freezes, within=20.0)
-    assert taken == [epoch + 1]
+    assert taken[-1] is not None and taken[-1] > epoch
     with pytest.raises(DatabaseError, match="stand-by leads"), frozen.begin(epoch):
         pass
     assert not frozen.renew(epoch, 9.0)
     assert frozen.get(P, ["old"]) == []
-    stand_by.resign(epoch + 1)
+    stand_by.resign(taken[-1])
     frozen.close()
     stand_by.close()
 

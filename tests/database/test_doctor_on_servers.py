@@ -168,7 +168,7 @@ def test_the_lead_is_held_by_nobody(place: Place) -> None:
         0,
         "repaired: leader: the lead is free: a scheduler that runs takes it within seconds",
     )
-    assert place.taskdb.lead("other", 6.0, "") == epoch + 1
+    assert (place.taskdb.lead("other", 6.0, "") or 0) > (epoch or 0)
 
 
 def test_control_work(place: Place) -> None:

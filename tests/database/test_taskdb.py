@@ -207,7 +207,7 @@ def test_who_does_not_lead_writes_nothing(taskdb: TaskDB) -> None:
     assert epoch is not None
     with taskdb.begin(epoch) as tx:
         tx.insert(P, [new("a")])
-    assert taskdb.lead("one", 100.0, "") == epoch + 1
+    assert (taskdb.lead("one", 100.0, "") or 0) > epoch
     with pytest.raises(LostLeadership, match="one leads"), taskdb.begin(epoch) as tx:
         tx.insert(P, [new("b")])
     assert [task.taskid for task in taskdb.select(P)] == ["a"]

@@ -46,7 +46,7 @@ def test_an_older_taskdb_is_put_back_and_results_are_removed(make_suite: Callabl
     assert suite.statuses("p") == {2: PAGES + 2}
     assert len(suite.results("p")) == PAGES
     log = suite.log.read_text()
-    assert "task.db: another file was put in its place while it was open" in log and "leading, epoch 2" in log
+    assert "task.db: another file was put in its place while it was open" in log and log.count("leading, epoch ") == 2
 
     for path in (suite.folder / "data").glob("result.db*"):
         path.unlink()

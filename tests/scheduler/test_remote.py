@@ -72,9 +72,10 @@ def test_a_stand_by_says_who_leads(tmp_path: Path) -> None:
         assert epoch is not None
         taskdb.resign(epoch)
         said("none does, try again")
-        taskdb.lead("master:7:abc", 60.0, "")
+        epoch = taskdb.lead("master:7:abc", 60.0, "")
         said("the one that does runs without XML-RPC")
-        taskdb.resign(epoch + 1)
+        assert epoch is not None
+        taskdb.resign(epoch)
         taskdb.lead("master:7:abc", 60.0, "http://127.0.0.1:23333/")
         said("the one that does listens on its own machine, master, only")
 
