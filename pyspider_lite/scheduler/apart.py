@@ -1,62 +1,115 @@
-"""What may have killed a whole machine, the leader with it, is given out alone: when it happens again it is known what did it.
-Used by `dispatch` and `control_work`, in the order in which they give out."""
+"""What ran whenever a whole machine was killed, the leader with it, goes alone: when it happens again it is known what did it. Pure; used by
+`dispatch` and `control_work`.
+
+A kill from outside (a power cut, no memory left) looks the same. So what ran at one kill only waits for a moment; what ran at two
+goes alone, and between two such everything else has as long as it had to wait before. Whoever kills a machine again and again takes no
+more than half of its time, and an innocent task is given up only if all is killed three times while it runs alone.
+"""
 
 import logging
 import math
 
-from pyspider_lite.scheduler.blame import LeaseKey
+from pyspider_lite.models import DueKey
+from pyspider_lite.scheduler.blame import APART_AFTER, Blame, LeaseKey
 from pyspider_lite.scheduler.leases import Leases
 
 logger = logging.getLogger("scheduler")
 
-#: seconds that all else waits for the end of what is in flight before something goes alone, and for that itself; and after which a wish to
-#: go alone is forgotten
-QUIET, QUIET_ASKED = 30.0, 5.0
+#: seconds that all else has, at least: of a new leader, and between two that go alone
+FREE = 10.0
+#: seconds that all else waits at most, for what is in flight to be over and for what goes alone: more than a page may take by default
+LONGEST = 180.0
+#: seconds after which it is forgotten that something wanted to go alone
+_ASKED = 5.0
 
 
 class Gate:
-    """Says what may go."""
+    """Says what may go now."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        #: one of `Blame.apart` is out, and nothing goes beside it; since when
-        self.shut, self._shut_at = False, -math.inf
-        #: something else goes in this round
-        self._others = False
-        #: since when one of them waits for all else to be over, and when it was kept back last
-        self._waits_since: float | None = None
-        self._kept_back = -math.inf
-
-    def begin_round(self, now: float) -> None:
-        """What was in flight may be over."""
-        out = any(self._leases.run_of(*key) is not None for key in self._leases.blame.apart)
-        self.shut = out and now - self._shut_at < QUIET
-        self._others = False
-        if now - self._kept_back > QUIET_ASKED:
-            self._waits_since = None
-
-    @property
-    def one_waits(self) -> bool:
-        """One of them goes as soon as all else is over."""
-        return self._waits_since is not None
+        self._blame: Blame = leases.blame
+        #: when what ran at a kill may go, and when something may go alone again
+        self._opens: float | None = None
+        self._free_until = -math.inf
+        #: what goes alone as soon as all else is over; what is out alone; since when all else waits for it
+        self._next: LeaseKey | None = None
+        self._out: LeaseKey | None = None
+        self._since = 0.0
+        #: tasks that have to wait, best first, and when control work asked last
+        self._parked: dict[LeaseKey, DueKey] = {}
+        self._asked: dict[LeaseKey, float] = {}
 
     @property
     def holds(self) -> bool:
-        """Something goes alone, or is about to: due work waits for that."""
-        return self.shut or self.one_waits
+        """Something goes alone, or is about to: all else waits."""
+        return self._out is not None or self._next is not None
+
+    @property
+    def parked(self) -> set[LeaseKey]:
+        """Tasks that wait here, and are in no window."""
+        return set(self._parked)
+
+    def begin_round(self, now: float) -> list[tuple[str, DueKey]]:
+        """See what is over, and what goes alone next. These tasks, each with its project, need not wait here any longer."""
+        if self._opens is None:
+            self._opens = self._free_until = now + FREE
+        self._asked = {key: asked for key, asked in self._asked.items() if now - asked < _ASKED}
+        over = self._out is not None and self._leases.run_of(*self._out) is None
+        gone = self._next is not None and not self._wants(self._next)
+        if over or gone or (self.holds and now - self._since >= LONGEST):
+            self._end_hold(now)
+        if not self.holds and now >= self._free_until:
+            self._next = next((key for key in (*self._asked, *self._parked) if self._is_apart(key)), None)
+            if self._next is not None:
+                self._since = now
+                logger.warning(
+                    "%s:%s ran %d times when all that ran here was killed: it goes alone, and all else waits for it",
+                    *self._next,
+                    self._blame.kills(self._next),
+                )
+        return self._released(now)
 
     def may_go(self, key: LeaseKey, now: float) -> bool:
-        """Whether nothing in flight keeps it back. Asked in the order of giving out."""
-        if key not in self._leases.blame.apart:
-            self._others = self._others or not self.holds
-            return not self.holds
-        if self.shut:
+        """Whether it may be given out now, beside others."""
+        if self.holds or self._is_apart(key):
             return False
-        if self._waits_since is None:
-            self._waits_since = now
-            logger.info("%s:%s may have killed all that ran here: it goes alone, all else waits for it", *key)
-        if (self._others or len(self._leases)) and now - self._waits_since < QUIET:
-            self._kept_back = now
+        return not self._blame.kills(key) or (self._opens is not None and now >= self._opens)
+
+    def control_may_go(self, key: LeaseKey, now: float) -> bool:
+        """Whether control work may be given out now, beside others or alone. It asks again until it may."""
+        if not self._is_apart(key):
+            return self.may_go(key, now)
+        self._asked[key] = now
+        return self._goes(key, now)
+
+    def park(self, project: str, key: DueKey) -> None:
+        """A task that may not go: it waits here."""
+        self._parked[project, key.taskid] = key
+
+    def next_task(self, now: float) -> tuple[str, DueKey] | None:
+        """The task that goes alone now."""
+        key = self._next
+        if key is None or key not in self._parked or not self._goes(key, now):
+            return None
+        return key[0], self._parked.pop(key)
+
+    def _goes(self, key: LeaseKey, now: float) -> bool:
+        if key != self._next or len(self._leases):
             return False
-        self.shut, self._shut_at, self._waits_since = True, now, None
+        self._next, self._out, self._since = None, key, min(self._since, now)
         return True
+
+    def _is_apart(self, key: LeaseKey) -> bool:
+        return self._blame.kills(key) >= APART_AFTER
+
+    def _wants(self, key: LeaseKey) -> bool:
+        return self._is_apart(key) and (key in self._asked or key in self._parked)
+
+    def _end_hold(self, now: float) -> None:
+        self._free_until = now + max(FREE, now - self._since)
+        self._next = self._out = None
+
+    def _released(self, now: float) -> list[tuple[str, DueKey]]:
+        free = [key for key in self._parked if not self._is_apart(key)] if self._opens and now >= self._opens else []
+        return [(key[0], self._parked.pop(key)) for key in free]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pyspider_lite import codec
 from pyspider_lite.models import Control, DeadLetter, LetterKind, NewTask, QueueName, Report
+from pyspider_lite.scheduler.blame import LeaseKey, Toll
 from pyspider_lite.scheduler.job_states import Ticks
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.task_orders import TaskOrder
@@ -33,7 +34,7 @@ class Batch:
         #: automatic pauses that began or ended, by project: until when, and why
         self.pauses: dict[str, tuple[float, str]] = {}
         #: how many workers died over tasks and control work, where that changed: by project and taskid or control id
-        self.deaths: dict[tuple[str, str], int] = {}
+        self.tolls: dict[LeaseKey, Toll] = {}
         #: called after the commit with the plan: acks, answers
         self.then: list[Callable[[Plan], None]] = []
         #: these reports stand for others that could not be stored
@@ -50,7 +51,7 @@ class Batch:
             or self.ticks
             or self.ending
             or self.pauses
-            or self.deaths
+            or self.tolls
             or self.then
         )
 
@@ -124,7 +125,7 @@ class Batch:
         self.ticks.update(other.ticks)
         self.ending |= other.ending
         self.pauses.update(other.pauses)
-        self.deaths.update(other.deaths)
+        self.tolls.update(other.tolls)
 
     def as_dead_letters(self, reason: str, now: float) -> list[DeadLetter]:
         """What is given up, kept with the reason."""

@@ -101,7 +101,7 @@ class Committer:
                 wanted.setdefault(name, set())
             for task in tasks.fresh:
                 wanted[task.project].add(task.taskid)
-        for name, key in batch.deaths:
+        for name, key in batch.tolls:
             if key not in self._control_rows:
                 wanted.setdefault(name, set()).add(key)
         for order in batch.orders:
@@ -129,8 +129,8 @@ class Committer:
         self._decide_submissions(plan, submitted)
         for order in batch.orders:
             task_orders.carry_out(plan, order)
-        for (name, key), deaths in batch.deaths.items():
-            plan.note_deaths(name, key, deaths, self._control_rows.get(key))
+        for (name, key), toll in batch.tolls.items():
+            plan.note_toll(name, key, toll, self._control_rows.get(key))
         for row in batch.controls:
             plan.controls[row.id] = row
         for name, planned in plan.projects.items():

@@ -13,6 +13,7 @@ from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models import Control, ControlKind, CronJob, Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.blame import NOTHING
 from pyspider_lite.scheduler.dispatch import Dispatcher
 from pyspider_lite.scheduler.job_states import Missed, Ticks
 from pyspider_lite.scheduler.plan import Plan
@@ -146,7 +147,7 @@ class ControlWork:
             self.deletions[row.id] = row
             return
         self._dispatcher.recall(row)
-        row = replace(row, task=replace(row.task, schedule=rules.with_deaths(row.task.schedule, 0)))
+        row = replace(row, task=replace(row.task, schedule=rules.with_toll(row.task.schedule, NOTHING)))
         self.rows[row.id] = row
         if row.kind == ControlKind.INFO:
             self._ready.appendleft(row.id)  # everything of the project waits for it
@@ -174,7 +175,9 @@ class ControlWork:
                 del self.rows[row.id]
                 self._foreign.add(row.id)
             elif (
-                project is not None and project.active and not self._dispatcher.gate.may_go((row.project, row.id), now)
+                project is not None
+                and project.active
+                and not self._dispatcher.gate.control_may_go((row.project, row.id), now)
             ):
                 self._ready.append(row.id)
             elif project is not None and project.active:

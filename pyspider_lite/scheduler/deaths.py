@@ -2,8 +2,8 @@
 written when one is counted and gone when the run ends. `leases` counts the deaths that this leader sees; here are those that it finds.
 
 Who kills all that runs on a machine, the scheduler with it, is known from what the processors left behind (`flight_recorder`). One run
-that was all they had begun has killed them. Otherwise it may have been any of them: they are suspects, and each goes out alone from now on,
-with nothing else in flight, until it is over. Used by `scheduler`.
+that was all they had begun has killed them. Otherwise it may have been any of them, or none: what ran at several such kills goes out alone
+(`apart`), until it is over. Used by `scheduler`.
 """
 
 import logging
@@ -14,6 +14,7 @@ from pyspider_lite.flight_recorder import Begun
 from pyspider_lite.models import CONTROL_RUN, Control, RunKey, TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.blame import NOTHING
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases
 
 logger = logging.getLogger("scheduler")
@@ -39,21 +40,21 @@ class Deaths:
         if self._left:
             self._count(batch, give_up)
         for key in self._leases.blame.take_counted():
-            batch.deaths[key] = self._leases.blame.deaths.get(key, 0)
+            batch.tolls[key] = self._leases.blame.tolls.get(key, NOTHING)
 
     def _count(self, batch: Batch, give_up: Callable[[RunKey, int], None]) -> None:
         # what is over by now has killed nobody
         runs = [run for begun in self._left.values() for run in begun.runs if self._is_open(run)]
         guilty = runs[0] if len(runs) == 1 else None
         for run in runs:
-            self._leases.blame.set_apart(run[:2])
+            self._leases.blame.count_kill(run[:2])
         if guilty is not None:
             logger.warning("%s:%s: all that ran here died while it ran", *guilty[:2])
             deaths = self._leases.blame.count(guilty[:2])
             if deaths >= POISON_AFTER:
                 give_up(guilty, deaths)
         elif runs:
-            logger.warning("%d tasks were run when all that ran here died; each is run alone", len(runs))
+            logger.warning("%d tasks were run when all that ran here died; they have to wait for a moment", len(runs))
         names, self._left = list(self._left), {}
 
         def written(_: object) -> None:
@@ -70,5 +71,5 @@ class Deaths:
         task = next(iter(self._taskdb.get(name, [key])), None)
         if task is None or task.run != number or task.status != TaskStatus.ACTIVE:
             return False
-        self._leases.blame.recall((name, key), rules.deaths(task.schedule))
+        self._leases.blame.recall((name, key), rules.toll(task.schedule))
         return True

@@ -3,7 +3,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, KeysView, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from pyspider_lite.models import (
 )
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.apart import Gate
+from pyspider_lite.scheduler.blame import NOTHING
 from pyspider_lite.scheduler.leases import Leases
 from pyspider_lite.scheduler.project_state import ProjectRun
 from pyspider_lite.scheduler.watchdog import Standing, Waiting
@@ -68,7 +69,7 @@ def to_dispatch(task: Task, project: ProjectRun, suspect: bool = False) -> Dispa
         url=task.url,
         run=task.run,
         generation=project.head.generation,
-        schedule=rules.with_deaths(task.schedule, 0),
+        schedule=rules.with_toll(task.schedule, NOTHING),
         fetch=crawl_config.join_fetch(task.fetch, config),
         process=crawl_config.join_process(task.process, config),
         track=task.track,
@@ -120,11 +121,10 @@ class Dispatcher:
         size = max(1, min(MAX_BATCH, min(pools, default=100) // 4))
         total = max(MIN_BUDGET, 2 * sum(pools))
         room = min(total - self._leases.tasks.total(), self._tasks_out.room() * size)
-        if room <= 0 or self.gate.shut:
+        if self.gate.holds:
+            return self._dispatch_alone(projects, now)
+        if room <= 0:
             return 0
-        if self.gate.one_waits:
-            names = {name for name, _ in self._leases.blame.apart}
-            projects = [project for project in projects if project.name in names]
         ready = self._ready(projects, room, total, now)
         chosen = self._choose(ready, room, total, now)
         try:
@@ -133,11 +133,38 @@ class Dispatcher:
             self._put_back(chosen, now)
             raise
         processors = len(self._leases.pool_sizes(Role.PROCESSOR))
-        for batch in _cut(tasks, size, self._leases.blame.deaths):
+        for batch in _cut(tasks, size, self._leases.blame.tolls):
             self._send_tasks(batch, max(1, processors))
         for project in ready:
             project.wake_at = project.next_wake(now)
         return len(tasks)
+
+    def begin_round(self, projects: Mapping[str, ProjectRun], now: float) -> None:
+        """What had to wait for its turn may be chosen again."""
+        for name, key in self.gate.begin_round(now):
+            if project := projects.get(name):
+                project.window.add(key, now)
+                project.wake_at = -math.inf
+
+    def _dispatch_alone(self, projects: Sequence[ProjectRun], now: float) -> int:
+        """The task that goes alone, when its turn has come."""
+        found = self.gate.next_task(now)
+        if found is None:
+            return 0
+        name, key = found
+        project = next((one for one in projects if one.name == name), None)
+        if project is None:
+            return 0
+        # whatever becomes of it: while it waited, it was in no window
+        project.window.more = True
+        if not project.selectable(now):
+            return 0
+        row = next(iter(self._taskdb.get(name, [key.taskid])), None)
+        if row is None or row.status != TaskStatus.ACTIVE or (row.due or 0.0) > now:
+            return 0
+        project.bucket.take(1)
+        self._send_tasks([(to_dispatch(row, project, suspect=True), key)], 1)
+        return 1
 
     def cap_adopted(self, projects: Mapping[str, ProjectRun]) -> None:
         """Look up how long the runs may take that a leader before us gave out; those that are over in the table are nobody's. Raises
@@ -156,7 +183,7 @@ class Dispatcher:
                     # another copy of it ended long ago; the row's run must not wait for this one
                     self._leases.end(name, key)
                 else:
-                    self._leases.blame.recall((name, key), rules.deaths(task.schedule))
+                    self._leases.blame.recall((name, key), rules.toll(task.schedule))
                     self._leases.set_cap((name, key), self._cap(to_dispatch(task, project)))
 
     def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
@@ -207,7 +234,7 @@ class Dispatcher:
                 # in flight and due in the table are the same rows: ask for as many more
                 asked = window.limit + self._leases.tasks[project.name]
                 answer = self._taskdb.refill(project.name, now, asked)
-                held = {taskid for name, taskid in self._leases.in_flight() if name == project.name}
+                held = {taskid for name, taskid in self._leases.in_flight() | self.gate.parked if name == project.name}
                 window.refill(answer.keys, answer.next_due, asked, held, now)
             if len(window):
                 return True
@@ -245,7 +272,7 @@ class Dispatcher:
 
     def recall(self, row: Control) -> None:
         """Deaths that the row of control work tells of."""
-        self._leases.blame.recall((row.project, row.id), rules.deaths(row.task.schedule))
+        self._leases.blame.recall((row.project, row.id), rules.toll(row.task.schedule))
 
     def _read(self, project: ProjectRun, keys: list[DueKey], now: float) -> list[tuple[Dispatch, DueKey]]:
         """The bodies of chosen tasks, in the order chosen; what is no longer waiting to run is left out."""
@@ -257,10 +284,10 @@ class Dispatcher:
                 logger.warning("%s:%s is not there any more, left out", project.name, key.taskid)
                 project.bucket.take(-1)
                 continue
-            self._leases.blame.recall((task.project, task.taskid), rules.deaths(task.schedule))
+            self._leases.blame.recall((task.project, task.taskid), rules.toll(task.schedule))
             if not self.gate.may_go((task.project, task.taskid), now):
                 project.bucket.take(-1)
-                project.window.add(key, now)
+                self.gate.park(project.name, key)
             else:
                 found.append((to_dispatch(task, project, self._is_suspect(task.project, task.taskid)), key))
         return found
@@ -308,7 +335,7 @@ class Dispatcher:
 
     def _waiting(self, project: ProjectRun, now: float) -> Waiting | None:
         keys = self._taskdb.refill(project.name, now, self._leases.tasks[project.name] + 1).keys
-        held = self._leases.in_flight() | self._leases.blame.apart.keys()
+        held = self._leases.in_flight() | self.gate.parked
         due = sum((project.name, key.taskid) not in held for key in keys)
         if not due:
             return None
@@ -375,9 +402,9 @@ def _turn(project: ProjectRun) -> int:
 
 
 def _cut(
-    tasks: list[tuple[Dispatch, DueKey]], size: int, deaths: dict[tuple[str, str], int]
+    tasks: list[tuple[Dispatch, DueKey]], size: int, tolls: Container[tuple[str, str]]
 ) -> list[list[tuple[Dispatch, DueKey]]]:
     """Batches of at most ``size``; a task that a worker died over travels alone."""
-    alone = [pair for pair in tasks if deaths and (pair[0].project, pair[0].taskid) in deaths]
+    alone = [pair for pair in tasks if (pair[0].project, pair[0].taskid) in tolls]
     rest = [pair for pair in tasks if pair not in alone] if alone else tasks
     return [[pair] for pair in alone] + [rest[start : start + size] for start in range(0, len(rest), size)]

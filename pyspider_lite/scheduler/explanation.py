@@ -11,6 +11,7 @@ from msgspec import Struct
 from pyspider_lite import error_kinds
 from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, Task, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
+from pyspider_lite.scheduler.blame import APART_AFTER, Toll
 
 _REASONS = {
     rules.SEEN: "seen (it is stored, and neither age, itag nor force_update asked for it again)",
@@ -83,6 +84,13 @@ def _so_far(task: Task, schedule: rules.Schedule) -> str:
     return f"{before} and was submitted again at {moment(task.updatetime)}"
 
 
+def _toll(toll: Toll) -> str:
+    said = f", over which {toll.deaths} worker{'s' if toll.deaths > 1 else ''} died so far," if toll.deaths else ""
+    if toll.kills >= APART_AFTER:
+        said += f" which ran {toll.kills} times when all on its machine was killed and so goes alone,"
+    return said
+
+
 def _next(task: Task, schedule: rules.Schedule, around: Around) -> str:
     due = task.due or 0.0
     in_flight = (around.live or {}).get("in_flight", False)
@@ -91,8 +99,7 @@ def _next(task: Task, schedule: rules.Schedule, around: Around) -> str:
         what = f"retry {schedule.retried}"
     if task.unconditional:
         what += ", forced (the server is not asked whether the page changed),"
-    if died := rules.deaths(task.schedule):
-        what += f", over which {died} worker{'s' if died > 1 else ''} died so far,"
+    what += _toll(rules.toll(task.schedule))
     if in_flight:
         return f"{what} is under way now{_after_that(task)}"
     hindrance = _hindrance(task.project, around)

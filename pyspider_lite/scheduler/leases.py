@@ -400,7 +400,7 @@ class Leases:
 
     def _lose(self, key: LeaseKey, reason: str) -> None:
         lease = self._leases[key]
-        self._lost.append(Lost(lease.run, reason, lease.ticket, self.blame.deaths.get(key, 0)))
+        self._lost.append(Lost(lease.run, reason, lease.ticket, self.blame.deaths(key)))
         self._leave(key)
 
     def _enter(self, lease: _Lease) -> None:

@@ -30,6 +30,7 @@ from pyspider_lite.models import (
     TaskStatus,
 )
 from pyspider_lite.scheduler import control, job_states, rules
+from pyspider_lite.scheduler.blame import NOTHING, Toll
 from pyspider_lite.scheduler.job_states import Ticks
 
 _COUNT = {
@@ -147,7 +148,7 @@ class Plan:
             self._stale(report, state)
             return
         # the run is over: it has killed nobody
-        state = replace(state, schedule=rules.with_deaths(state.schedule, 0))
+        state = replace(state, schedule=rules.with_toll(state.schedule, NOTHING))
         if report.no_status:
             # pyspider left such a task to be run again for ever; here the run just says nothing of itself (H35)
             ended = rules.Ended(TaskStatus.SUCCESS, None, state.schedule, "success")
@@ -237,11 +238,11 @@ class Plan:
                 ended = self._failed(report, schedule, retry_delay)
             self._show_as_task(project, report, row, ended)
 
-    def note_deaths(self, name: str, key: str, deaths: int, row: Control | None) -> None:
-        """So many workers died over the open run of a task, or over the control work of ``row``."""
+    def note_toll(self, name: str, key: str, toll: Toll, row: Control | None) -> None:
+        """What the open run of a task has cost, or the control work of ``row``."""
         if row is not None:
             if row.id not in self.done_controls:
-                schedule = rules.with_deaths(row.task.schedule, deaths)
+                schedule = rules.with_toll(row.task.schedule, toll)
                 self.marked_controls.append(replace(row, task=replace(row.task, schedule=schedule)))
             return
         project = self.projects.get(name)
@@ -250,7 +251,7 @@ class Plan:
             return
         if key in project.ends or key in project.restarts:
             return  # another run is open now
-        schedule = rules.with_deaths(state.schedule, deaths)
+        schedule = rules.with_toll(state.schedule, toll)
         if schedule != state.schedule:
             project.stored[key] = replace(state, schedule=schedule)
             project.priorities[key] = TaskPriority(taskid=key, priority=state.priority, schedule=schedule)

@@ -7,8 +7,10 @@ stable word that is counted and shown.
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from pyspider_lite.models import NewTask, TaskState, TaskStatus
+from pyspider_lite.scheduler.blame import Toll
 
 #: seconds before the first, second ... retry, and before all later ones (behaviour S42)
 DEFAULT_RETRY_DELAY: dict[str, float] = {"0": 30, "1": 3600, "2": 6 * 3600, "3": 12 * 3600, "": 24 * 3600}
@@ -171,20 +173,21 @@ def first_due(schedule: Schedule, now: float) -> float:
 # --- reports ------------------------------------------------------------------------------------------------------------
 
 
-_DEATHS = "deaths"
+#: a toll in a schedule
+TOLL = ("deaths", "kills")
 
 
-def deaths(raw: dict[str, Any]) -> int:
-    """How many workers died over the run that is open."""
-    value = raw.get(_DEATHS)
-    return value if isinstance(value, int) and value > 0 else 0
+def toll(raw: dict[str, Any]) -> Toll:
+    """What the run that is open has cost so far."""
+    return Toll(*(value if isinstance(value := raw.get(name), int) and value > 0 else 0 for name in TOLL))
 
 
-def with_deaths(raw: dict[str, Any], number: int) -> dict[str, Any]:
-    """The same schedule with this number; a run that ended has none."""
-    if not number and _DEATHS not in raw:
+def with_toll(raw: dict[str, Any], spent: Toll) -> dict[str, Any]:
+    """The same schedule with this toll; a run that ended has none."""
+    numbers = {name: number for name, number in zip(TOLL, astuple(spent), strict=True) if number}
+    if not numbers and not raw.keys() & set(TOLL):
         return raw
-    return {key: value for key, value in raw.items() if key != _DEATHS} | ({_DEATHS: number} if number else {})
+    return {key: value for key, value in raw.items() if key not in TOLL} | numbers
 
 
 class Ended(Struct, frozen=True):

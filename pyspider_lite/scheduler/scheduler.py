@@ -182,7 +182,7 @@ class Scheduler:
         self.deaths.look(self._batch, self._killed)
         self._commit_all(now)
         if now >= self._dispatch_from:
-            self._dispatcher.gate.begin_round(now)
+            self._dispatcher.begin_round(self.projects, now)
             self._control.dispatch(now)
             self._dispatcher.dispatch(list(self.projects.values()), now)
             self._watch(now)

@@ -89,7 +89,7 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
             return Outcome.WAITS
     # a wait for a retry ends, too: exetime is when it was to come
     schedule = {
-        key: value for key, value in state.schedule.items() if key not in ("retried", "exetime", "cancel", "deaths")
+        key: value for key, value in state.schedule.items() if key not in ("retried", "exetime", "cancel", *rules.TOLL)
     }
     wanted = rules.read_schedule(schedule)
     due = plan.due(wanted)

@@ -81,7 +81,7 @@ def test_what_is_no_address(url: str) -> None:
 
 def test_the_next_one_is_elected_when_one_stops(candidates: Candidates) -> None:
     first, second = candidates.start("one"), None
-    assert first.wait(10) == 1
+    assert first.wait(10)
     second = candidates.start("two")
     wait_for(lambda: second.leader is not None)
     assert second.leader is not None and second.leader.holder == "one"
@@ -89,7 +89,7 @@ def test_the_next_one_is_elected_when_one_stops(candidates: Candidates) -> None:
     assert election.describe(candidates.address) == "one is elected"
     began = time.monotonic()
     first.stop()
-    assert second.wait(10) == 2
+    assert second.wait(10)
     assert time.monotonic() - began < 2
     assert candidates.lost == []
 
@@ -98,20 +98,21 @@ def test_the_election_decides_and_not_the_row(candidates: Candidates) -> None:
     """A leader whose term is not over, and who is not elected, is one that was killed."""
     old = candidates.taskdb.lead("dead", 3600.0, "")
     assert old is not None
-    assert candidates.start("one").wait(10) == old + 1
+    assert (candidates.start("one").wait(10) or 0) > old
     with pytest.raises(LostLeadership), candidates.taskdb.begin(old):
         pass
 
 
 def test_a_session_that_is_lost_is_the_end_of_a_lead(candidates: Candidates) -> None:
     first = candidates.start("one")
-    assert first.wait(10) == 1
+    epoch = first.wait(10)
+    assert epoch is not None
     second = candidates.start("two")
     wait_for(lambda: second.leader is not None)
     expire(candidates, first)
-    assert second.wait(20) == 2
+    assert (second.wait(20) or 0) > epoch
     wait_for(lambda: candidates.lost == ["one"])
-    with pytest.raises(LostLeadership), candidates.taskdb.begin(1):
+    with pytest.raises(LostLeadership), candidates.taskdb.begin(epoch):
         pass
     wait_for(lambda: not first.is_alive())
     row = candidates.taskdb.leader()
@@ -132,7 +133,7 @@ def expire(candidates: Candidates, leadership: Leadership) -> None:
 
 def test_a_zookeeper_that_restarts_takes_no_lead(candidates: Candidates, zookeeper: ZooKeeper) -> None:
     first = candidates.start("one")
-    assert first.wait(10) == 1
+    assert first.wait(10)
     shown = candidates.address.shown
     zookeeper.kill()
     try:
@@ -140,7 +141,7 @@ def test_a_zookeeper_that_restarts_takes_no_lead(candidates: Candidates, zookeep
         # it goes on: its epoch stands
         time.sleep(election.SESSION + 1)
         assert not first.overdue
-        with candidates.taskdb.begin(1):
+        with candidates.taskdb.begin(first.epoch):
             pass
     finally:
         zookeeper.start()
@@ -160,7 +161,7 @@ def test_a_zookeeper_that_is_away_at_the_start_is_waited_for(candidates: Candida
         wait_for(lambda: candidates.address.shown in outages.waiting())
     finally:
         zookeeper.start()
-    assert first.wait(20) == 1
+    assert first.wait(20)
     assert candidates.address.shown not in outages.waiting()
 
 

@@ -26,7 +26,7 @@ def test_what_a_processor_died_with_is_named_before_it_runs_again(crawl: Crawl) 
         if death < 3:
             (task,) = crawl.tasks()
     assert crawl.task("t").status == TaskStatus.FAILED
-    assert crawl.tasks() == [] and not crawl.scheduler.leases.blame.suspects and not crawl.scheduler.leases.blame.deaths
+    assert crawl.tasks() == [] and not crawl.scheduler.leases.blame.suspects and not crawl.scheduler.leases.blame.tolls
 
 
 def test_control_work_that_kills_its_processors_is_given_up(crawl: Crawl) -> None:
