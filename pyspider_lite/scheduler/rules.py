@@ -190,6 +190,13 @@ def with_toll(raw: dict[str, Any], spent: Toll) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key not in TOLL} | numbers
 
 
+def anew(raw: dict[str, Any]) -> dict[str, Any]:
+    """The schedule of a task that begins again with all its retries. A time that its submission chose stays; the one of a retry, which is
+    kept in the same place, does not."""
+    over = {"retried", "cancel", *TOLL, *(["exetime"] if read_schedule(raw).retried else [])}
+    return {key: value for key, value in raw.items() if key not in over}
+
+
 class Ended(Struct, frozen=True):
     """How a run ends: the task's next state."""
 

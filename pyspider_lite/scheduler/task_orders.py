@@ -22,7 +22,7 @@ MAX_TASKS = 1_000
 class TaskAction(StrEnum):
     """What is to be done with tasks."""
 
-    #: run again now, with all retries
+    #: run again with all retries: now, or at the exetime that its submission chose
     RETRY = "retry"
     #: never run (status BAD); one that is under way ends first
     CANCEL = "cancel"
@@ -84,13 +84,9 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
     if state.status == TaskStatus.ACTIVE:
         if plan.runs(order.project, state):
             return Outcome.RUNNING
-        if (state.due or 0) <= plan.now or not (state.lastcrawltime or rules.read_schedule(state.schedule).retried):
-            # a task that has never run keeps the time that its submission chose
+        if (state.due or 0) <= plan.now or _waits_for_exetime(plan, state):
             return Outcome.WAITS
-    # a wait for a retry ends, too: exetime is when it was to come
-    schedule = {
-        key: value for key, value in state.schedule.items() if key not in ("retried", "exetime", "cancel", *rules.TOLL)
-    }
+    schedule = rules.anew(state.schedule)
     wanted = rules.read_schedule(schedule)
     due = plan.due(wanted)
     after = replace(
@@ -121,6 +117,10 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
     project.events["pending"] += 1
     project.armed = True
     return Outcome.DONE
+
+
+def _waits_for_exetime(plan: Plan, state: TaskState) -> bool:
+    return rules.read_schedule(rules.anew(state.schedule)).exetime > plan.now
 
 
 def _cancel(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder) -> Outcome:

@@ -89,8 +89,26 @@ def test_tasks_are_cancelled_now_or_after_their_run(ready: Crawl) -> None:
     # its run was whole
     assert [task.taskid for task in ready.tasks()] == ["link"]
     assert order(ready, "cancel", "runs", "later") == {"over": 2}
-    assert order(ready, "retry", "later") == {"done": 1}
-    assert [task.taskid for task in ready.tasks()] == ["later"]
+    assert order(ready, "retry", "runs") == {"done": 1}
+    assert [task.taskid for task in ready.tasks()] == ["runs"]
+
+
+def test_a_cancelled_task_that_is_taken_back_keeps_its_exetime(ready: Crawl) -> None:
+    at = ready.now + 1e6
+    ready.pages["http://x/retried"] = fails
+    ready.submit(new("later", schedule={"exetime": at}), new("again"), new("retried"))
+    ready.crawl(1)
+    # one that ran before and was submitted anew, and one that waits for a retry
+    ready.submit(new("again", schedule={"exetime": at, "force_update": True}))
+    assert order(ready, "retry", "later", "again") == {"waits already": 2}
+    assert order(ready, "cancel", "later", "again", "retried") == {"done": 3}
+    assert order(ready, "retry", "later", "again", "retried") == {"done": 3}
+    assert [task.taskid for task in ready.tasks()] == ["retried"]
+    for taskid in ("later", "again"):
+        after = ready.task(taskid)
+        assert (after.status, after.due, after.schedule["exetime"]) == (TaskStatus.ACTIVE, at, at)
+    ready.step(after=1e6)
+    assert sorted(task.taskid for task in ready.tasks()) == ["again", "later"]
 
 
 def test_a_crawl_whose_last_tasks_are_cancelled_is_finished(ready: Crawl) -> None:
