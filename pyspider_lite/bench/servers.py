@@ -25,6 +25,8 @@ PASSWORD = "pyspider-pass"
 #: seconds that a server may take to answer, on a busy machine
 START = 90.0
 _STOP = 60.0
+#: seconds for PostgreSQL, which kills its processes itself after 5 s
+_QUIT = 20.0
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -415,6 +417,33 @@ class PostgreSql(Server):
         for pid in (self.process.pid, *children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def close(self) -> None:
+        """By SIGKILL it would leave its shared memory behind, which is not in its folder."""
+        if self.process is not None:
+            self.thaw()
+            self._signal(signal.SIGQUIT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_QUIT)
+            self.kill()
+        if (self.folder / "data" / "postmaster.pid").exists():
+            self._remove_shared_memory()
+        super().close()
+
+    def _remove_shared_memory(self) -> None:
+        """Of the one that was killed: the next that starts in its folder does it."""
+        command = [self._program("postgres"), "--single", "-D", f"{self.folder}/data", "postgres"]
+        with open(self.log, "ab") as log, contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                command,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                timeout=_STOP,
+                **self._identity(),
+            )
 
     def cut(self) -> None:
         self.execute(
