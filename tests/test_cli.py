@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -403,6 +404,52 @@ def test_export_as_csv(command):
     store_results("mixed", {"u": {"a": 1}, "v": "text"})
     rows = list(csv.reader(io.StringIO(command("result", "export", "mixed", "--format", "csv").out)))
     assert rows == [["url", "..."], ["http://h/v", "text"], ["http://h/u", '{"a": 1}']]
+
+
+def test_export_to_a_link_replaces_what_it_points_to(command):
+    store_results("shop", {"a": 1})
+    os.makedirs("far/away")
+    Path("far/away/file").write_text("old")
+    os.symlink("away/file", "far/second")
+    os.symlink("far/second", "first")
+    os.symlink("far/none", "dangling")
+    with open("far/away/file") as reader:
+        for output in ("first", "dangling"):
+            assert command("result", "export", "shop", "--output", output).code == 0
+        # who reads the old one reads it to its end
+        assert reader.read() == "old"
+    assert os.readlink("first") == "far/second" and os.readlink("far/second") == "away/file"
+    assert Path("far/away/file").read_text() == Path("far/none").read_text() == command("result", "export", "shop").out
+    assert sorted(os.listdir("far")) == ["away", "none", "second"] and os.listdir("far/away") == ["file"]
+
+
+def test_export_to_what_is_no_file_writes_there(command):
+    store_results("shop", {"a": 1})
+    os.mkfifo("pipe")
+    os.symlink("pipe", "link")
+    for output in ("pipe", "link"):
+        reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+        assert command("result", "export", "shop", "--output", output).code == 0
+        assert json.loads(os.read(reader, 10_000))["taskid"] == "a"
+        os.close(reader)
+    assert stat.S_ISFIFO(os.lstat("pipe").st_mode) and os.path.islink("link")
+    os.mkdir("place")
+    assert command("result", "export", "shop", "--output", "place").code != 0
+    assert not [name for name in os.listdir(".") if name.endswith(".part")]
+
+
+def test_export_to_standard_output_by_its_name(folder):
+    store_results("shop", {"a": 1})
+    Path("log").write_text("before\n")
+    # as /dev/stdout is, which a mistake here must not reach
+    os.symlink("/proc/self/fd/1", "stdout")
+    os.symlink("/proc/self/fd", "descriptors")
+    line = f"{sys.executable} -m pyspider_lite result export shop --output"
+    for place in ("stdout >> log", "descriptors/1 >> log", "stdout | cat >> log"):
+        subprocess.run(["bash", "-c", f"{line} {place}"], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    first, *lines = Path("log").read_text().splitlines()
+    assert os.path.islink("stdout")
+    assert first == "before" and [json.loads(line)["taskid"] for line in lines] == ["a"] * 3
 
 
 def test_a_reader_that_has_enough(folder):

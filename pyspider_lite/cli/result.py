@@ -39,7 +39,11 @@ def show(ctx: click.Context, project: str, limit: int) -> None:
 @click.option(
     "--format", "form", type=click.Choice(["jsonl", "json", "csv", "txt"]), default="jsonl", show_default=True
 )
-@click.option("--output", metavar="FILE", help="Write to FILE, which appears when it is complete; not given: print.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="Write to FILE, which appears when it is complete (a device or pipe at once); not given: print.",
+)
 @click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the newest.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many; not given: all.")
 @click.pass_context
@@ -57,16 +61,40 @@ def _export(ctx: click.Context, project: str, form: str, output: str | None, off
         if output is None:
             _FORMATS[form](rows, sys.stdout)
             return
-        part = f"{output}.part"
-        try:
-            with open(part, "w", encoding="utf-8", newline="") as stream:
-                _FORMATS[form](rows, stream)
-            os.replace(part, output)
-        except BaseException:
-            # on a full disk half an export would be what keeps it full
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise
+        with _written(output) as stream:
+            _FORMATS[form](rows, stream)
+
+
+@contextlib.contextmanager
+def _written(output: str) -> Iterator[TextIO]:
+    """The file that the user named, replaced when all of it is there. A link stays a link, and what is no file is written to."""
+    path = _behind_links(output)
+    if path is None:
+        with open(output, "a", encoding="utf-8", newline="") as stream:
+            yield stream
+        return
+    part = f"{path}.part"
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as stream:
+            yield stream
+        os.replace(part, path)
+    except BaseException:
+        # on a full disk half an export would be what keeps it full
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def _behind_links(path: str) -> str | None:
+    """Where the file is, or is to be; None for a device, a pipe, or what somebody has open (`/dev/stdout`), which nothing can replace."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return None
+    while os.path.islink(path):
+        folder = os.path.realpath(os.path.dirname(path))
+        if folder.startswith("/proc/"):
+            return None
+        path = os.path.join(folder, os.readlink(path))
+    return path
 
 
 def _jsonl(rows: Iterable[ResultRow], stream: TextIO) -> None:
