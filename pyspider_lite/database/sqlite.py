@@ -26,7 +26,8 @@ WRITE = "pyspider_lite_write"
 _REASONS = {
     "SQLITE_BUSY": f"another process holds its lock for more than {deadlines.SQLITE_LOCK} s",
     "SQLITE_CANTOPEN": "the file cannot be opened; check that its folder exists and may be written",
-    "SQLITE_CORRUPT": "the file is damaged",
+    "SQLITE_CORRUPT": "the file is damaged, most often by the -wal of another file that was here before: stop all, move the file, its -wal and "
+    "its -shm away, put a copy there and start again, as docs/reliability.md says",
     "SQLITE_FULL": "the disk is full",
     "SQLITE_IOERR": "the disk cannot be read or written",
     "SQLITE_NOTADB": "the file is not an SQLite database",
@@ -63,7 +64,8 @@ class SqliteFile:
             if self.target.path:
                 # the first read makes the log
                 connection.execute("SELECT 1 FROM sqlite_master").fetchall()
-                self._opened = {suffix: _identity(self.target.path + suffix) for suffix in ("", "-wal", "-shm")}
+                real = self._real()
+                self._opened = {suffix: _identity(real + suffix) for suffix in ("", "-wal", "-shm")}
 
         @sa.event.listens_for(engine, "begin")
         def begin(conn: sa.Connection) -> None:
@@ -94,10 +96,11 @@ class SqliteFile:
 
     def let_go(self) -> None:
         # SQLite would take the log that is left beside a file for that file's
+        real = self._real()
         try:
-            with _locked(self.target.path + "-wal"):
+            with _locked(real + "-wal"):
                 for suffix in ("-wal", "-shm"):
-                    left, identity = self.target.path + suffix, self._opened[suffix]
+                    left, identity = real + suffix, self._opened[suffix]
                     if identity is not None and _identity(left) == identity:
                         os.replace(left, f"{left}.replaced")
                         logger.warning("%s is of the file that was there before: kept as %s.replaced", left, left)
@@ -105,6 +108,10 @@ class SqliteFile:
             text = f"{error.filename} is of the file that was there before, and cannot be moved away: {error.strerror}"
             raise DatabaseError(f"{self.target.shown}: {text}", self.target.shown) from None
         self._opened = {}
+
+    def _real(self) -> str:
+        """Where SQLite has the log: beside the file that links lead to."""
+        return os.path.realpath(self.target.path)
 
     def describe(self) -> Description:
         version = f"SQLite {sqlite3.sqlite_version}"

@@ -99,6 +99,41 @@ def test_it_is_removed(taskdb: TaskDB, path: Path, suffixes: tuple[str, ...]) ->
     assert tasks(path) == ["c"]
 
 
+def test_the_log_beside_a_file_behind_a_link(path: Path) -> None:
+    """SQLite has the log beside the file that the link points to: it is moved away with that file's name, and only then."""
+    real, other = path.with_name("real.db"), path.with_name("other.db")
+    path.symlink_to(real)
+    with closing(connect_taskdb(f"sqlite+taskdb:///{path}")) as taskdb:
+        taskdb.open_project(P)
+        insert(taskdb, "a")
+        os.replace(copy_of(real), real)
+        with pytest.raises(DatabaseError, match="another file was put in its place"):
+            insert(taskdb, "b")
+        insert(taskdb, "b")
+        assert tasks(real) == ["a", "b"] and path.with_name("real.db-wal.replaced").exists()
+        # now the link points to another file: the old one keeps its log
+        copy_of(real).rename(other)
+        insert(taskdb, "c")
+        path.unlink()
+        path.symlink_to(other)
+        with pytest.raises(DatabaseError, match="another file was put in its place"):
+            insert(taskdb, "d")
+        insert(taskdb, "d")
+        assert (tasks(real), tasks(other)) == (["a", "b", "c"], ["a", "b", "d"])
+
+
+def test_a_damaged_file_says_how_that_comes_and_what_to_do(taskdb: TaskDB, path: Path) -> None:
+    insert(taskdb, "a")
+    taskdb.close()
+    content = bytearray(path.read_bytes())
+    # all but the page that says what is there
+    content[4096:] = b"\x99" * (len(content) - 4096)
+    path.write_bytes(content)
+    said = pytest.raises(DatabaseError, match=r"damaged.* by the -wal of another .*stop all.*reliability\.md")
+    with closing(connect_taskdb(f"sqlite+taskdb:///{path}")) as damaged, said:
+        damaged.get(P, ["a"])
+
+
 def test_results_and_projects_go_into_the_new_file(tmp_path: Path) -> None:
     resultdb = connect_resultdb(f"sqlite+resultdb:///{tmp_path}/result.db")
     projectdb = connect_projectdb(f"sqlite+projectdb:///{tmp_path}/project.db")
