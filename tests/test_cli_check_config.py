@@ -5,17 +5,19 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyspider_lite.bench.servers import PASSWORD, MariaDb, Redis
+from pyspider_lite import __version__
+from pyspider_lite.bench.servers import PASSWORD, MariaDb, RabbitMq, Redis
 from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.cli import check_config, local_checks
 from pyspider_lite.cli.check_config import encoding_hint
-from pyspider_lite.database import connect_taskdb
-from pyspider_lite.models import Beat, WorkerRow
+from pyspider_lite.database import connect_projectdb, connect_taskdb
+from pyspider_lite.models import Beat, Project, WorkerRow
 
 
 @pytest.fixture
@@ -100,6 +102,34 @@ def test_a_full_redis_is_a_problem(check: Callable[..., Any]) -> None:
     assert outcome.code == 2
     (problem,) = problems(outcome)
     assert problem.startswith(f"message-queue: {redis.url}: redis is full: ")
+
+
+def test_a_rabbitmq_with_an_alarm_is_a_problem_and_nobody_is_to_be_started(
+    check: Callable[..., Any], command: Callable[..., Any], rabbitmq: RabbitMq, tmp_path: Path
+) -> None:
+    """It answers everything but who publishes, so its workers live and are not heard."""
+    config: dict[str, Any] = {"message_queue": rabbitmq.url, "queue_prefix": "alarmed.", "data_path": str(tmp_path)}
+    assert problems(check(**config)) == []
+    with closing(connect_projectdb(f"sqlite+projectdb:///{tmp_path}/project.db")) as projectdb:
+        projectdb.insert(Project(name="p"))
+    taskdb = connect_taskdb(f"sqlite+taskdb:///{tmp_path}/task.db")
+    taskdb.lead("web:1:ab:ff", 60.0, "")
+    beat = Beat(worker="web:1:ab", role="scheduler", host="web", pid=1, version=__version__)
+    taskdb.put_workers([WorkerRow(beat=beat, seen=taskdb.time())])
+    taskdb.close()
+    assert "no fetcher is running: start one" in command("-c", str(tmp_path / "config.json"), "doctor").out
+    rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1000")
+    try:
+        outcome = check(**config)
+        told = command("-c", str(tmp_path / "config.json"), "doctor")
+    finally:
+        rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+    assert outcome.code == 2
+    (problem,) = problems(outcome)
+    assert "takes no messages now: it is short of memory or disk (`rabbitmqctl status` says of which" in problem
+    assert (told.code, problems(told)) == (1, [problem])
+    assert "not checked: queues, and which workers run, because of the message-queue" in told.out
+    assert PASSWORD not in outcome.out + told.out
 
 
 def test_coordination(check: Callable[..., Any]) -> None:

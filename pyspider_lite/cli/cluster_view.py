@@ -100,7 +100,8 @@ def missing(view: View) -> list[str]:
         found.append(
             f"a scheduler leads, but hears no worker while it waits for {' and '.join(away)}"
             if away
-            else "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix?"
+            else "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix, and does that take messages "
+            "(`check-config` tries)?"
         )
         return found
     found += (f"all {role}s are paused" if there else f"no {role} is running" for role, there in idle(view).items())

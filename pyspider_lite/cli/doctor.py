@@ -34,7 +34,8 @@ def doctor_command(ctx: click.Context, mend: bool, full: bool) -> int:
     """
     chosen, findings = check_config.examine(ctx)
     found = [Found(finding.title, "", problem) for finding in findings for problem in finding.problems]
-    examiner = Examiner(chosen, full=full)
+    broker = not any(one.problems for one in findings if one.title == "message-queue")
+    examiner = Examiner(chosen, full=full, broker=broker)
     away = next((one.title for one in findings if one.title in _DATABASES and one.problems), "")
     picture, notes = None, [f"not checked: projects, tasks and workers, because of the {away}"]
     if not away:

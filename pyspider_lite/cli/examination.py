@@ -39,11 +39,13 @@ _ALL = 2**40
 
 
 class Examiner:
-    """Takes pictures of one cluster; ``full``: all rows are counted and all projects looked at, however long that takes."""
+    """Takes pictures of one cluster; ``full``: all rows are counted and all projects looked at, however long that takes. Without a ``broker``
+    that carries messages nothing is said of the queues, nor of who is not heard through them."""
 
-    def __init__(self, settings: Settings, *, full: bool) -> None:
+    def __init__(self, settings: Settings, *, full: bool, broker: bool) -> None:
         self._settings = settings
         self._full = full
+        self._broker = broker
         self._prefixed = share_tables(settings.taskdb, settings.resultdb)
         self._deadline = math.inf
         self.limit = _ALL if full else COUNTED
@@ -57,11 +59,7 @@ class Examiner:
         view = View(now=seen.now, leader=seen.leader, workers=seen.workers, config_hash=self._settings.digest)
         view.answers = cluster.ask_schedulers(self._settings, view)
         picture = Picture(view=view, ahead=time.time() - seen.now, version=__version__, limit=self.limit)
-        (depths,) = at_once([lambda: cluster.measure(self._settings)], _ANSWER)
-        if isinstance(depths, Exception):
-            picture.notes.append(f"not checked: queues: {exit_codes.sentence(depths)}")
-        else:
-            view.depths = depths
+        self._measure_queues(picture)
         with bootstrap.open_projectdb(self._settings) as projectdb:
             picture.heads = {head.name: head for head in projectdb.heads()}
         with self.inspect("taskdb") as tasks:
@@ -71,6 +69,16 @@ class Examiner:
             with self.inspect("resultdb") as results:
                 picture.orphan_results = self._rows(results, results.projects() - picture.heads.keys())
         return picture
+
+    def _measure_queues(self, picture: Picture) -> None:
+        if not self._broker:
+            picture.notes.append("not checked: queues, and which workers run, because of the message-queue")
+            return
+        (depths,) = at_once([lambda: cluster.measure(self._settings)], _ANSWER)
+        if isinstance(depths, Exception):
+            picture.notes.append(f"not checked: queues: {exit_codes.sentence(depths)}")
+        else:
+            picture.view.depths = depths
 
     def _is_missing(self, target: Target) -> bool:
         # to open the file would make it

@@ -143,6 +143,12 @@ class AmqpQueue(KombuQueue):
         connection.collect()
 
     def _product(self) -> str:
+        """Publishes to a queue that is not there: a broker that has an alarm of its memory or disk answers everything else."""
+        channel, key = self._channel, f"{self._key}.check"
+        # it reads the first before it stops, and nothing after it
+        for _ in range(2):
+            message = channel.prepare_message(b"")
+            channel.basic_publish(message, exchange="", routing_key=key, timeout=PATIENCE, confirm_timeout=PATIENCE)
         properties = self._connection.server_properties
         return f"{properties.get('product', 'AMQP broker')} {properties.get('version', '')}".strip()
 
@@ -150,14 +156,19 @@ class AmqpQueue(KombuQueue):
         return isinstance(error, amqp.AccessRefused) and error.method_sig[0] <= _CONNECTION
 
     def _reason(self, error: Exception) -> str:
+        if isinstance(error, QueueError):
+            return str(error)
         text = super()._reason(error)
         if isinstance(error, amqp.AccessRefused) and not self._is_refusal(error):
             return f"its user has no right to do this: {error.reply_text}; it needs all rights on queues named {self._key} and the like"
         # what the broker says of a queue that was deleted under us: the name of a consumer, or that there is no way
         return "its queue was deleted; it is made anew" if "amq.ctag" in text or "NO_ROUTE" in text else text
 
-    def _on_blocked(self, reason: str) -> None:
-        raise QueueError(f"takes no messages now: {reason}")
+    def _on_blocked(self, _reason: str) -> None:
+        raise QueueError(
+            "takes no messages now: it is short of memory or disk (`rabbitmqctl status` says of which, under Alarms); free some there or "
+            "move its limit (vm_memory_high_watermark, disk_free_limit)"
+        )
 
 
 def _frames(connection: Any, callback: Any) -> Callable[[Any], Any]:
