@@ -88,6 +88,14 @@ def test_a_leader_that_was_killed_is_no_stand_by() -> None:
     assert cluster_view.missing(view(killed[7.0], leads=False))[0] == "no scheduler is running"
 
 
+def test_a_leader_that_gave_the_lead_back() -> None:
+    """As `cluster stop scheduler` has it do."""
+    free = view(row("scheduler", age=90.0, state="leading"), leads=False)
+    free.leader = Leader(epoch=3, holder="web:scheduler:ab:ff", until=0.0, rpc="")
+    lines = list(cluster_view.as_lines(free))
+    assert "leader: nobody; the last one, web:scheduler:ab, epoch 3, gave the lead back" in lines
+
+
 def test_a_lead_that_nobody_can_have() -> None:
     """The database's clock went back, or somebody wrote the row."""
     held = view(*ALL)
@@ -210,6 +218,11 @@ def test_what_means_nobody(word: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as raised:
         cluster.choose([word], SOME, OrderKind.PAUSE)
     assert str(raised.value).startswith(sentence)
+
+
+def test_a_scheduler_is_never_paused() -> None:
+    with pytest.raises(ConfigError, match="a scheduler is never paused"):
+        cluster.choose(["scheduler"], SOME, OrderKind.RESUME)
 
 
 def test_a_scheduler_may_be_stopped() -> None:

@@ -31,10 +31,14 @@ ORDER_PATIENCE = 10.0
 _LOOK_EACH = 0.25
 #: silent schedulers that are asked by XML-RPC, and seconds for their answers
 _ASKED, _ANSWER = 4, 3.0
-_NOT_A_SCHEDULER = (
-    "a scheduler cannot {kind}, only stop: {kind} the fetchers (`cluster {kind} fetcher`) to hold everything, "
-    "or stop projects (`project stop NAME`)"
-)
+_NOT_A_SCHEDULER = {
+    OrderKind.RESUME: "a scheduler is never paused: what is may be a fetcher (`cluster resume fetcher`) or a project (`project show NAME`)",
+    **{
+        kind: f"a scheduler cannot {kind}, only stop: {kind} the fetchers (`cluster {kind} fetcher`) to hold everything, "
+        "or stop projects (`project stop NAME`)"
+        for kind in (OrderKind.PAUSE, OrderKind.DRAIN)
+    },
+}
 
 
 @click.group("cluster")
@@ -175,7 +179,7 @@ def choose(words: Sequence[str], rows: Sequence[WorkerRow], kind: OrderKind) -> 
         found = _meant(word, rows)
         able = [row for row in found if kind == OrderKind.STOP or row.beat.role != Role.SCHEDULER]
         if not able:
-            raise ConfigError(_NOT_A_SCHEDULER.format(kind=kind))
+            raise ConfigError(_NOT_A_SCHEDULER[kind])
         chosen.update((row.beat.worker, row) for row in able)
     return list(chosen.values())
 

@@ -226,8 +226,11 @@ def _about_leader(view: View, rows: list[WorkerRow]) -> Iterator[str]:
         last = next((row.beat.worker for row in rows if _holds(view.leader, row)), view.leader.holder)
         if view.held:
             yield f"leader: nobody; the row gives the lead to {last} for another {_ago(view.leader.until - view.now)}"
-            return
-        yield f"leader: nobody; until {_ago(view.now - view.leader.until)} ago it was {last}, epoch {view.leader.epoch}"
+        elif not view.leader.until:
+            yield f"leader: nobody; the last one, {last}, epoch {view.leader.epoch}, gave the lead back"
+        else:
+            ago = _ago(view.now - view.leader.until)
+            yield f"leader: nobody; until {ago} ago it was {last}, epoch {view.leader.epoch}"
     waits = [row.beat.worker for row in rows if state(view, row) == "standing by"]
     if waits:
         yield f"standing by: {', '.join(waits)}"
