@@ -47,6 +47,8 @@ class World:
         self.killers = {f"t{number}" for number in range(0, tasks, 7)[:killers]}
         #: what workers say comes twice now and then
         self.doubles = seed % 8 == 3 if doubles is None else doubles
+        #: what may happen
+        self.kinds = _FAULTS + ["slow_to_say"] * 4 if seed % 16 == 9 else _FAULTS
         #: given out last as suspects
         self.flagged: set[RunKey] = set()
         self.oracle = Oracle(self)
@@ -124,7 +126,7 @@ class World:
     # --- faults ---------------------------------------------------------------------------------------------------------
 
     def _break_something(self) -> None:
-        kind = self.random.choice(_FAULTS)
+        kind = self.random.choice(self.kinds)
         self.faults.append(f"{kind} {self.now}")
         getattr(self, f"_{kind}")()
 
@@ -167,6 +169,12 @@ class World:
     def _cut(self) -> None:
         if self.workers:
             self._any().cut(self.random.uniform(0.5, 15))
+
+    def _slow_to_say(self) -> None:
+        """It goes on, and others have what it made before it comes to say that it took anything."""
+        worker = self._any() if self.workers else None
+        if worker is not None and self.now > worker.mute_until + 4.0:
+            worker.mute_until = self.now + self.random.uniform(0.5, 2.5)
 
     def _hang(self) -> None:
         worker = self._any() if self.workers else None

@@ -37,6 +37,8 @@ class Worker:
         self.next_beat = 0.0
         self.frozen_at: float | None = None
         self.frozen_until = self.cut_until = 0.0
+        #: until then it works and says nothing: its other threads get no time
+        self.mute_until = 0.0
         #: silent without being dead, and not heard again since
         self.silent = False
         #: taken in this step: a broker that was not acknowledged in time gives it to another
@@ -82,7 +84,7 @@ class Worker:
             self.running = next(iter(self.runs), None)
         if self.world.now >= self.next_beat:
             self.beat()
-        if self.world.random.random() < 0.8:
+        if self.world.now >= self.mute_until and self.world.random.random() < 0.8:
             self._flush()
 
     def beat(self, leaving: bool = False) -> None:
