@@ -8,6 +8,7 @@ import logging.config
 import re
 import sys
 import time
+from functools import lru_cache
 from typing import TextIO
 
 from pyspider_lite import old_names
@@ -70,6 +71,11 @@ def _mask_one(url: str) -> str:
     return url if scheme.endswith("db://") else f"{scheme}***@{place}"
 
 
+@lru_cache(maxsize=2)
+def _stamp(second: int) -> str:
+    return time.strftime("%y%m%d %H:%M:%S", time.localtime(second))
+
+
 class LogFormatter(logging.Formatter):
     """``[I 261128 14:05:09 module:12] message``; what follows on further lines is indented by four spaces (behaviour C7)."""
 
@@ -80,8 +86,7 @@ class LogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as text, passwords masked."""
         level = record.levelname[:1]
-        stamp = time.strftime("%y%m%d %H:%M:%S", time.localtime(record.created))
-        head = f"[{level} {stamp} {record.module}:{record.lineno}]"
+        head = f"[{level} {_stamp(int(record.created))} {record.module}:{record.lineno}]"
         if self._colour:
             head = f"\033[{_COLOURS.get(level, '0')}m{head}\033[0m"
         try:
@@ -92,7 +97,8 @@ class LogFormatter(logging.Formatter):
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
             text = f"{text.rstrip()}\n{record.exc_text}"
-        text = printable(text, lines=True)
+        if not text.isprintable():  # most are
+            text = printable(text, lines=True)
         return mask_url(f"{head} {text}".rstrip().replace("\n", "\n    "))
 
 
@@ -116,3 +122,7 @@ def setup(config_file: str = "", *, debug: bool = False, quiet: bool = False, st
     # a connection that is lost cannot be rolled back either: whoever used it says so
     logging.getLogger("sqlalchemy.pool").setLevel(logging.DEBUG if debug else logging.CRITICAL)
     logging.captureWarnings(True)
+    # no line shows them, and to find them out costs as much as the rest of a short line
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
+    if sys.version_info >= (3, 12):
+        logging.logAsyncioTasks = False

@@ -79,6 +79,8 @@ class Inbox:
 
     def put_back(self, pages: list[Page]) -> None:
         """What is left of a batch that `get` gave: it comes next."""
+        if not pages:
+            return
         with self._changed:
             batches = self._batches[QueueName.TO_PROCESSOR]
             before = len(batches)
@@ -111,7 +113,8 @@ class Inbox:
             elif not self._parking:
                 waiting = next((queue for queue in self._suspects.values() if queue), None)
                 pages = [waiting.popleft()] if waiting else []
-            self._changed.notify_all()
+            if pages:
+                self._changed.notify_all()
             return pages
 
     def _has_page(self) -> bool:

@@ -284,7 +284,8 @@ class Dispatcher:
                 logger.warning("%s:%s is not there any more, left out", project.name, key.taskid)
                 project.bucket.take(-1)
                 continue
-            self._leases.blame.recall((task.project, task.taskid), rules.toll(task.schedule))
+            if (toll := rules.toll(task.schedule)) is not NOTHING:
+                self._leases.blame.recall((task.project, task.taskid), toll)
             if not self.gate.may_go((task.project, task.taskid), now):
                 project.bucket.take(-1)
                 self.gate.park(project.name, key)

@@ -73,16 +73,20 @@ class Inbox:
         """A message of status_queue."""
         with self._changed:
             self._heard.status.append(batch)
-            self._waiting += 1
             self._tasks += sum(map(_tasks, batch.items))
-            self._changed.notify_all()
+            self._came()
 
     def new_tasks(self, batch: NewTaskBatch, ack: Callable[[], None]) -> None:
         """A message of newtask_queue."""
         with self._changed:
             self._heard.new.append((batch, ack))
-            self._waiting += 1
             self._tasks += len(batch.tasks)
+            self._came()
+
+    def _came(self) -> None:
+        self._waiting += 1
+        # who gathers needs not wake for each
+        if self._waiting == 1 or self._full():
             self._changed.notify_all()
 
     def sent(self, batch: str) -> None:

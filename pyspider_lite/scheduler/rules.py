@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from pyspider_lite.models import NewTask, TaskState, TaskStatus
-from pyspider_lite.scheduler.blame import Toll
+from pyspider_lite.scheduler.blame import NOTHING, Toll
 
 #: seconds before the first, second ... retry, and before all later ones (behaviour S42)
 DEFAULT_RETRY_DELAY: dict[str, float] = {"0": 30, "1": 3600, "2": 6 * 3600, "3": 12 * 3600, "": 24 * 3600}
@@ -179,14 +179,16 @@ TOLL = ("deaths", "kills")
 
 def toll(raw: dict[str, Any]) -> Toll:
     """What the run that is open has cost so far."""
+    if "deaths" not in raw and "kills" not in raw:  # nearly always
+        return NOTHING
     return Toll(*(value if isinstance(value := raw.get(name), int) and value > 0 else 0 for name in TOLL))
 
 
 def with_toll(raw: dict[str, Any], spent: Toll) -> dict[str, Any]:
     """The same schedule with this toll; a run that ended has none."""
-    numbers = {name: number for name, number in zip(TOLL, astuple(spent), strict=True) if number}
-    if not numbers and not raw.keys() & set(TOLL):
+    if spent == NOTHING and "deaths" not in raw and "kills" not in raw:
         return raw
+    numbers = {name: number for name, number in zip(TOLL, astuple(spent), strict=True) if number}
     return {key: value for key, value in raw.items() if key not in TOLL} | numbers
 
 
