@@ -50,13 +50,12 @@ def of_track(track: dict[str, Any]) -> frozenset[str]:
     fetch, process = _part(track, "fetch"), _part(track, "process")
     if process.get("ok") is not False:
         return frozenset()
-    raised = str(process.get("error") or "")
-    if not raised:
+    if not process.get("error"):
         text = said(process)
         known = next((kinds for pattern, kinds in _SAID if pattern.match(text)), None)
         if known:
             return frozenset(known)
-        raised = _raised_as(process)
+    raised = raised_as(process)
     if raised in _RAISED:
         return frozenset(_RAISED[raised])
     general = _of_fetch(fetch) if fetch.get("ok") is False else {"script"}
@@ -81,8 +80,11 @@ def _of_fetch(fetch: dict[str, Any]) -> set[str]:
     return kinds
 
 
-def _raised_as(process: dict[str, Any]) -> str:
-    """The class of the exception, from the log that ends with its traceback."""
+def raised_as(process: dict[str, Any]) -> str:
+    """The class of the exception that this ``track.process`` tells of, if need be from the log that ends with its traceback; "" if it is
+    not known."""
+    if error := process.get("error"):
+        return str(error)
     for line in reversed(str(process.get("logs") or "").splitlines()[-20:]):
         found = _RAISED_AS.match(line)
         if found and (found[1].endswith(("Error", "Exception", "Exit", "Interrupt", "Warning", "Timeout"))):

@@ -114,7 +114,7 @@ class ProjectState(Struct, frozen=True, kw_only=True):
     paused_until: float = 0.0
     #: why it pauses, in words
     pause_reason: str = ""
-    #: what its script says of itself, as `control.keep_answer` wrote it; "" if the next leader has to ask
+    #: what its script says of itself, or why it could not be asked, as `control.keep_answer` wrote it; "": nothing is known
     info: str = ""
 
     @property

@@ -16,6 +16,8 @@ import pytest
 
 from pyspider_lite import __version__, database, exit_codes, models
 from pyspider_lite.errors import ConfigError, DatabaseError, PyspiderLiteError, QueueError, RefusedToStart, ScriptError
+from pyspider_lite.processor.scripts import script_md5
+from pyspider_lite.scheduler import control
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = (
@@ -475,3 +477,38 @@ def test_what_is_stored_is_an_ordinary_database(command):
     with sqlite3.connect("data/project.db") as connection:
         assert connection.execute("SELECT name, status FROM projectdb").fetchall() == [("shop", "TODO")]
     connection.close()
+
+
+def test_a_script_that_could_not_be_loaded_is_shown(command, folder):
+    command("project", "push", "shop.py")
+    command("project", "run", "shop")
+    row_id = control.info_id("shop", project("shop").generation, script_md5(project("shop").script))
+    connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
+    failed = json.dumps({"of": row_id, "failed": "ModuleNotFoundError: No module named 'nowhere'" + "!" * 100})
+    with connected.begin(None) as tx:
+        tx.put_project_states([models.ProjectState(project="shop", active=1, crawl=0, armed=True, info=failed)])
+    connected.close()
+    shown = command("project", "show", "shop").out.splitlines()
+    assert shown[3].startswith("its script could not be loaded: ModuleNotFoundError: No module named 'nowhere'!!")
+    (listed,) = [json.loads(line) for line in command("project", "list", "--format", "jsonl").out.splitlines()]
+    assert listed["script_error"].endswith("!" * 100)
+    assert command("project", "list").out.splitlines()[1].endswith("No module named 'nowhere'" + "!" * 34)
+    (problem,) = [line for line in command("doctor").out.splitlines() if line.startswith("problem: script:")]
+    assert "the script of shop could not be loaded" in problem and "No module named 'nowhere'" in problem
+    assert "pyspider_lite project push" in problem
+    # changed, it was not tried yet
+    folder.joinpath("shop.py").write_text(project("shop").script + "\n# mended\n")
+    command("project", "push", "shop.py")
+    assert len(command("project", "show", "shop").out.splitlines()) == 3
+    assert "problem: script" not in command("doctor").out
+
+
+def test_a_row_whose_script_is_no_python_is_warned_of(command):
+    command("project", "push", "shop.py")
+    connected = database.connect_projectdb("sqlite+projectdb:///./data/project.db")
+    connected.update("shop", script="def (:\n")
+    connected.close()
+    for line in (["run", "shop"], ["set", "shop", "--status", "RUNNING"]):
+        outcome = command("project", *line)
+        assert outcome.code == 0
+        assert "the script is no Python, so it cannot be loaded: shop:1: " in outcome.err

@@ -15,6 +15,7 @@ from pyspider_lite.cli import cluster
 from pyspider_lite.cli.at_once import at_once
 from pyspider_lite.cli.cluster_view import View
 from pyspider_lite.cli.picture import Picture, TableSeen
+from pyspider_lite.cli.unloadable import unloadable
 from pyspider_lite.database import share_tables
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.database.url import Target, parse
@@ -65,6 +66,9 @@ class Examiner:
         with self.inspect("taskdb") as tasks:
             self._look_at_tasks(picture, tasks, only)
             self._ask_scheduler(picture, tasks)
+            failed = tasks.failed_answers()
+        with bootstrap.open_projectdb(self._settings) as projectdb:
+            picture.unloadable = unloadable(projectdb, failed)
         if not self._is_missing(self.target("resultdb")):
             with self.inspect("resultdb") as results:
                 picture.orphan_results = self._rows(results, results.projects() - picture.heads.keys())

@@ -60,6 +60,8 @@ class Picture(Struct, kw_only=True):
     version: str = ""
     heads: dict[str, ProjectHead] = {}
     states: dict[str, ProjectState] = {}
+    #: projects whose script could not be loaded, and why
+    unloadable: dict[str, str] = {}
     #: tasks of projects that are in the projectdb
     tables: dict[str, TableSeen] = {}
     #: projects that have a table of tasks

@@ -13,13 +13,15 @@ from typing import Any
 import click
 
 from pyspider_lite import bootstrap
-from pyspider_lite.cli import jobs_view, options
-from pyspider_lite.cli.script import read_script
+from pyspider_lite.cli import jobs_view, options, project_view
+from pyspider_lite.cli.project_view import shown
+from pyspider_lite.cli.script import read_script, verify_script
 from pyspider_lite.cli.terminal import say
+from pyspider_lite.cli.unloadable import unloadable
 from pyspider_lite.configuration import parse_rate
 from pyspider_lite.database.base import ProjectDB, TaskDB
 from pyspider_lite.database.names import verify_project_name
-from pyspider_lite.errors import ConfigError, RefusedToStart
+from pyspider_lite.errors import ConfigError, RefusedToStart, ScriptError
 from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, ProjectStatus
 from pyspider_lite.scheduler import explanation
 
@@ -74,7 +76,7 @@ def push(
     say(f"{name} {'changed' if known else 'added'}, status {project.status}")
     if project.status not in ACTIVE_PROJECT:
         say(f"start it with: pyspider_lite project run {name}")
-    _warn_of_rate(project)
+    _warn(project)
 
 
 @project_command.command("list")
@@ -87,22 +89,13 @@ def list_projects(ctx: click.Context, form: str) -> None:
         letters = Counter[str]()
         for found in taskdb.count_dead_letters():
             letters[found.project] += found.count
-    rows: list[dict[str, Any]] = []
-    for head in heads:
-        state = states.get(head.name) or ProjectState(project=head.name)
-        rows.append(
-            {
-                "name": head.name, "group": head.group, "status": str(head.status), "rate": _shown(head.rate),
-                "burst": _shown(head.burst), "active": state.active, "success": state.success, "failed": state.failed,
-                "bad": state.bad, "dead_letters": letters[head.name],
-                "paused_until": _pause_shown(head.status, state),
-            }
-        )  # fmt: skip
+        broken = unloadable(projectdb, {name: state.info for name, state in states.items()})
+    rows = project_view.as_rows(heads, states, letters, broken)
     if form == "jsonl":
         for row in rows:
             say(json.dumps(row, ensure_ascii=False))
     else:
-        for line in _table(rows):
+        for line in project_view.as_table(rows):
             say(line)
 
 
@@ -129,8 +122,8 @@ def show_project(ctx: click.Context, name: str) -> None:
     with _databases(ctx) as (projectdb, taskdb):
         project = _project(projectdb, name)
         state, now = taskdb.project_states().get(name) or ProjectState(project=name), taskdb.time()
-        doomed = _is_doomed(taskdb, project)
-    say(f"{name} is {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
+        doomed, broken = _is_doomed(taskdb, project), unloadable(projectdb, {name: state.info})
+    say(f"{name} is {project.status}, rate {shown(project.rate)}, burst {shown(project.burst)}")
     say(
         f"tasks: {state.active} active ({state.periodic} of them again and again), {state.success} success, "
         f"{state.failed} failed, {state.bad} bad"
@@ -139,6 +132,10 @@ def show_project(ctx: click.Context, name: str) -> None:
         say(f"crawl {state.crawl + 1} goes on")
     elif state.crawl:
         say(f"crawl {state.crawl} is finished")
+    if name in broken:
+        say(
+            f"its script could not be loaded: {broken[name]}; mend it, push it (it is asked anew when it changes) and run it"
+        )
     if doomed:
         say("it is to be deleted, as soon as a scheduler runs")
     elif project.status in ACTIVE_PROJECT and (pause := explanation.of_pause(name, state, now)):
@@ -164,8 +161,8 @@ def set_project(
         _project(projectdb, name)
         projectdb.update(name, **changes)
         project = _project(projectdb, name)
-    say(f"{name}: status {project.status}, rate {_shown(project.rate)}, burst {_shown(project.burst)}")
-    _warn_of_rate(project)
+    say(f"{name}: status {project.status}, rate {shown(project.rate)}, burst {shown(project.burst)}")
+    _warn(project)
 
 
 @project_command.command()
@@ -184,7 +181,7 @@ def run(ctx: click.Context, name: str) -> None:
             projectdb.update(name, status=str(project.status))  # lifts the pause
         bootstrap.enter_on_start(taskdb, project)
     say(f"{name} is {project.status}; on_start was entered")
-    _warn_of_rate(project)
+    _warn(project)
 
 
 @project_command.command()
@@ -274,11 +271,6 @@ def _refuse_if_doomed(taskdb: TaskDB, project: Project) -> None:
         )
 
 
-def _pause_shown(status: str, state: ProjectState) -> str:
-    """Until when a project pauses because everything failed, "" if it does not."""
-    return explanation.moment(state.paused_until) if status in ACTIVE_PROJECT and state.paused_until else ""
-
-
 def _changes(rate: str | None, burst: str | None, group: str | None, status: str | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if rate is not None:
@@ -300,22 +292,12 @@ def _project(projectdb: ProjectDB, name: str) -> Project:
     return project
 
 
-def _warn_of_rate(project: Project) -> None:
+def _warn(project: Project) -> None:
+    """Say what will keep it from being crawled, as far as it can be told from its row."""
+    try:
+        verify_script(project.script, project.name)
+    except ScriptError as error:
+        say(f"the script is no Python, so it cannot be loaded: {error}", err=True)
     for name, value in (("rate", project.rate), ("burst", project.burst)):
         if value == 0:
             say(f"{name} is 0: nothing of {project.name} will be selected", err=True)
-
-
-def _shown(rate: float) -> float | str:
-    return "unlimited" if rate == float("inf") else rate
-
-
-def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    if not rows:
-        yield "no projects; add one with: pyspider_lite project push FILE"
-        return
-    columns = list(rows[0])
-    texts = [columns, *([str("" if row[column] is None else row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in texts) for index in range(len(columns))]
-    for line in texts:
-        yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

@@ -17,7 +17,7 @@ SENTENCES = 10
 
 def check(picture: Picture) -> Iterator[Found]:
     """All of it, in the order in which it should be mended."""
-    for one in (_controls, _projects, _counts, _tasks, _tables, _letters):
+    for one in (_controls, _projects, _scripts, _counts, _tasks, _tables, _letters):
         found = list(one(picture))
         yield from found[:SENTENCES]
         if len(found) > SENTENCES:
@@ -93,6 +93,18 @@ def _projects(picture: Picture) -> Iterator[Found]:
                 f"{name} is without info: nobody asks its script about itself, so no task of it is given out; {REPAIR} has it asked",
                 Remedy.LOOK_AGAIN,
             )
+
+
+def _scripts(picture: Picture) -> Iterator[Found]:
+    for name, reason in sorted(picture.unloadable.items()):
+        head = picture.heads.get(name)
+        if head is not None and head.status in ACTIVE_PROJECT:
+            text = (
+                f"the script of {name} could not be loaded, so none of its tasks can run: {reason}; mend it and store it by "
+                "`pyspider_lite project push` (it is asked anew when it changes), or install what it needs where processors run; "
+                f"`pyspider_lite project run {name}` then calls its on_start again"
+            )
+            yield Found("script", name, text)
 
 
 def _counts(picture: Picture) -> Iterator[Found]:

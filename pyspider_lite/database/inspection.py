@@ -37,6 +37,10 @@ _PRIORITIES = 50
 _JSON = ("schedule", "fetch", "process")
 _STATE_FIELDS = ("project", "generation", *KEPT.values(), "periodic")
 _STATES = sa.select(*(PROJECT_STATE.c[name] for name in _STATE_FIELDS))
+#: an answer may have the word in it, too: who reads it sees that
+_FAILED_ANSWERS = sa.select(PROJECT_STATE.c.project, PROJECT_STATE.c.info).where(
+    PROJECT_STATE.c.info.contains('"failed"')
+)
 
 
 class Compared(Struct, frozen=True, kw_only=True):
@@ -164,6 +168,12 @@ class Inspection:
         with self._database.read() as conn:
             rows = self._database.fetch(conn, _STATES)
         return {row[0]: ProjectState(**dict(zip(_STATE_FIELDS, row, strict=True))) for row in rows}
+
+    def failed_answers(self) -> dict[str, str]:
+        """What is kept of scripts that could not be asked about themselves, by project; nothing where an older version made the table."""
+        with self._database.read() as conn:
+            columns = {column["name"] for column in sa.inspect(conn).get_columns(PROJECT_STATE.name)}
+            return dict(self._database.fetch(conn, _FAILED_ANSWERS)) if "info" in columns else {}
 
     def controls(self, limit: int) -> list[ControlSeen]:
         """The oldest control work."""

@@ -75,8 +75,8 @@ class Aftermath:
         if project is None:
             return
         self._count_links(report, now)
+        self._control.reported(report, project)
         if report.control:
-            self._control.reported(report, project)
             if not report.ok:
                 logger.warning("%s: %s failed: %s", report.project, report.taskid, _exception(report))
             return

@@ -3,7 +3,7 @@
 from hashlib import md5
 from typing import Any
 
-from pyspider_lite import codec
+from pyspider_lite import codec, error_kinds
 from pyspider_lite import cron as clock
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.models import (
@@ -23,6 +23,8 @@ from pyspider_lite.scheduler.project_state import ProjectRun
 
 #: characters of an answer that are kept at most: each commit reads and writes them again
 MAX_ANSWER = 8_000
+#: characters of the reason why a script could not be asked
+_REASON = 300
 #: kinds that must be done before a project is finished
 COUNTS = frozenset({ControlKind.START, ControlKind.MESSAGE, ControlKind.FINISHED})
 #: as pyspider enters on_start and on_finished (behaviour S50, W5)
@@ -38,16 +40,22 @@ def info(project: ProjectRun) -> Control:
         fetch={"save": ["min_tick", "retry_delay", "crawl_config"]},
         process={"callback": "_on_get_info"},
     )
-    return _row(f"info:{project.name}:{project.head.generation}:{project.md5}", ControlKind.INFO, project, task)
+    return _row(info_id(project.name, project.head.generation, project.md5), ControlKind.INFO, project, task)
+
+
+def info_id(name: str, generation: str, md5sum: str) -> str:
+    """The id of `info` for one version of a script."""
+    return f"info:{name}:{generation}:{md5sum}"
 
 
 def keep_answer(row: Control, report: Report) -> str:
-    """What the answer to `info` becomes in the project's state row; "": it is not kept. What is wrong with a script that failed may be
-    mended without a change of it."""
-    if not report.ok or report.info is None:
+    """What the answer to `info` becomes in the project's state row; "": it is not kept. Of a script that could not be asked it says why,
+    for `kept_failure`: no leader takes that for an answer, since what is wrong may be mended without a change of the script."""
+    if report.ok and report.info is None:
         return ""
+    found = {"answer": report.info} if report.ok else {"failed": _reason(report)}
     try:
-        text = codec.to_json({"of": row.id, "answer": report.info})
+        text = codec.to_json({"of": row.id, **found})
     except UnstorableValue:
         return ""
     return text if len(text) <= MAX_ANSWER else ""
@@ -60,6 +68,24 @@ def kept_answer(kept: str, row: Control) -> dict[str, Any] | None:
         return found["answer"] if found.get("of") == row.id and isinstance(found["answer"], dict) else None
     except (ValueError, LookupError, AttributeError):
         return None
+
+
+def kept_failure(kept: str) -> tuple[str, str]:
+    """The id of the row by which a script could not be asked, and why in one line, if `keep_answer` kept that; else two times ""."""
+    try:
+        found = codec.from_json(kept)
+        return str(found["of"]), str(found["failed"])
+    except (ValueError, LookupError, TypeError):
+        return "", ""
+
+
+def _reason(report: Report) -> str:
+    """The exception's class and its last line."""
+    process = report.track.get("process")
+    process = process if isinstance(process, dict) else {}
+    lines = str(process.get("exception") or "").strip().splitlines()
+    words = [error_kinds.raised_as(process), lines[-1][:_REASON] if lines else ""]
+    return ": ".join(word for word in words if word) or "no reason known"
 
 
 def cron(project: ProjectRun, tick: int, job: CronJob) -> Control:

@@ -23,6 +23,8 @@ logger = logging.getLogger("scheduler")
 
 #: seconds between two looks for rows that commands entered
 LOOK_EVERY = 1.0
+#: seconds before a script that can be loaded after all is asked about itself once more: it may load on one machine and not on another
+ASK_AGAIN = 60.0
 #: rows read at once, and kept in memory at most
 PAGE, MAX_ROWS = 1_000, 20_000
 #: row numbers before the last one seen that are looked at again
@@ -56,6 +58,8 @@ class ControlWork:
         self._foreign: set[str] = set()
         self._last_seq = 0
         self._looked = float("-inf")
+        #: projects whose script could not be asked about itself, and then ran
+        self._loaded: set[str] = set()
         #: when the next cron tick is due
         self.next_tick = 0.0
 
@@ -83,6 +87,17 @@ class ControlWork:
         if (project.name, row.id) not in self._dispatcher.in_flight():
             self.rows.pop(row.id, None)
             batch.controls.append(row)
+
+    def ask_again(self, batch: Batch, now: float) -> None:
+        """Ask those scripts that could not be asked and ran since: what they need is there now."""
+        loaded, self._loaded = self._loaded, set()
+        for name in loaded:
+            project = self._projects.get(name)
+            if project is None or not project.active or project.info is None or project.info.answered:
+                continue
+            if now >= project.ask_again_at:
+                project.ask_again_at = now + ASK_AGAIN
+                self.ask_anew(batch, project)
 
     def tick(self, batch: Batch, now: float) -> None:
         """Enter the cron ticks that are due (behaviour S60)."""
@@ -217,9 +232,11 @@ class ControlWork:
                 self._ticks[_job(row)] -= 1
 
     def reported(self, report: Report, project: ProjectRun) -> None:
-        """Control work was done; an answer to _on_get_info is taken over (behaviour S12, H63). A broken script's is empty."""
-        if report.control == control.info(project).id:
+        """A run was done. An answer to _on_get_info is taken over (behaviour S12, H63); a broken script's is empty."""
+        if report.control and report.control == control.info(project).id:
             self._take_answer(project, report.info or {}, answered=report.ok)
+        elif report.ok and project.info is not None and not project.info.answered:
+            self._loaded.add(project.name)
 
     def _take_answer(self, project: ProjectRun, answer: dict[str, Any], *, answered: bool = True) -> None:
         crawl_config = answer.get("crawl_config")

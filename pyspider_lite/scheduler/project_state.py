@@ -134,6 +134,8 @@ class ProjectRun:
         self.md5 = ""
         #: None until the script has answered _on_get_info; nothing is given out before (behaviour S12)
         self.info: Info | None = None
+        #: not before this time is it asked again because it can be loaded after all
+        self.ask_again_at = -math.inf
         #: what it answered to a leader before us: good for the first time that we want to know
         self.answered = counts.info
         #: cron ticks until then are given out, or need not be. A leader before us has written how far it came; but what was due before

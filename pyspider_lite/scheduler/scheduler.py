@@ -176,6 +176,7 @@ class Scheduler:
         self.deaths.look(self._batch, self._killed)
         self._commit_all(now)
         self._look_at_projects()
+        self._control.ask_again(self._batch, now)
         self._control.tick(self._batch, now)
         self._commit_all(now)
         self._requeue_lost(now)

@@ -159,3 +159,10 @@ def test_tables_of_others_are_none_of_ours(filled: Any, seen: Inspection, shared
     assert beside.rows(P, 10) == 2
     beside.close()
     results.close()
+
+
+def test_scripts_that_could_not_be_asked(filled: Any, seen: Inspection) -> None:
+    failed = '{"of":"info:q","failed":"ImportError: x"}'
+    with filled.begin(None) as tx:
+        tx.put_project_states([ProjectState(project="q", info=failed), ProjectState(project="r", info='{"answer":{}}')])
+    assert seen.failed_answers() == {"q": failed}
