@@ -48,7 +48,7 @@ def well() -> Files:
 
 def test_a_run_in_which_all_is_well() -> None:
     verdict = check.judge(well())
-    assert verdict.problems == []
+    assert (verdict.problems, verdict.shortfalls) == ([], [])
     assert verdict.figures == {
         "harms": "1 (1 kill)",
         "SIGKILLs": "1, 1 while work was in hand",
@@ -181,8 +181,6 @@ def not_finished(files: Files) -> None:
         (control_left, "1 of control work left: start:chaos:1"),
         (process_left, "1 of processes left over: 8 python child"),
         (ended_by_itself, "fetcher[0] (pid 7) ended by itself, exit code 4"),
-        (too_few_kills, "only 1 SIGKILLs in 0.1 minutes, 3 are wanted"),
-        (nothing_in_hand, "only 0 SIGKILLs while work was in hand in 0.05 minutes, 1 are wanted"),
         (broken_harm, "harm 1 could not be done: OSError: no"),
         (not_finished, "the run was not finished: harms.jsonl has no beginning or no end"),
     ],
@@ -191,6 +189,33 @@ def test_what_is_wrong_is_found(break_it: Callable[[Files], None], problem: str)
     files = well()
     break_it(files)
     assert problem in check.judge(files).problems
+
+
+@pytest.mark.parametrize(
+    ("break_it", "shortfall"),
+    [
+        (too_few_kills, "only 1 SIGKILLs in 0.1 minutes, 3 are wanted"),
+        (nothing_in_hand, "only 0 SIGKILLs while work was in hand in 0.05 minutes, 1 are wanted"),
+    ],
+)
+def test_too_little_harm_is_told_from_what_is_wrong(break_it: Callable[[Files], None], shortfall: str) -> None:
+    files = well()
+    break_it(files)
+    verdict = check.judge(files)
+    assert shortfall in verdict.shortfalls
+    assert not any("SIGKILL" in problem for problem in verdict.problems)
+
+
+def test_too_little_harm_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = well()
+    too_few_kills(files)
+    write(tmp_path, files)
+    assert command.show(tmp_path) == command.TOO_LITTLE_HARM == 5
+    out = capsys.readouterr().out
+    assert "TOO LITTLE HARM: only 1 SIGKILLs in 0.1 minutes" in out and "WRONG" not in out
+    result_lost(files)
+    write(tmp_path, files)
+    assert command.show(tmp_path) == command.WRONG
 
 
 def write(folder: Path, files: Files) -> None:

@@ -1,4 +1,4 @@
-"""`scripts/chaos`: run chaos, or judge a run. The exit code is 0 if nothing is wrong."""
+"""`scripts/chaos`: run chaos, or judge a run."""
 
 import argparse
 import signal
@@ -11,10 +11,18 @@ from pyspider_lite.bench.chaos import check
 from pyspider_lite.bench.chaos.run import Options, run
 from pyspider_lite.bench.chaos.stack import STACKS
 
+#: exit codes beside those of every command: work was lost, doubled or left behind
+WRONG = 1
+#: nothing is wrong, but so little harm was done that it proves too little: the machine is slow, so try again when it does nothing else
+TOO_LITTLE_HARM = 5
+
+_EXIT_CODES = f"""exit codes: {exit_codes.DONE}: nothing is wrong and enough harm was done; {WRONG}: work was lost, doubled or left behind;
+{exit_codes.BAD_CONFIG}: wrong usage, or no files of a run; {TOO_LITTLE_HARM}: nothing is wrong, but too little harm was done to tell, as on a slow machine"""
+
 
 def main() -> int:
     """Options are in `--help`."""
-    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__, epilog=_EXIT_CODES)
     defaults = Options(Path())
     parser.add_argument("--seed", type=int, default=defaults.seed, help="what the harms are chosen by")
     parser.add_argument("--minutes", type=float, default=defaults.minutes, help="how long harm is done")
@@ -43,12 +51,16 @@ def show(folder: Path) -> int:
         verdict = check.judge(check.load(folder))
     except (OSError, ValueError, KeyError) as error:
         print(f"{folder}: not the files of a run of chaos: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+        return exit_codes.BAD_CONFIG
     for name, value in verdict.figures.items():
         print(f"{name}: {value}")
     for problem in verdict.problems:
         print(f"WRONG: {problem}")
-    return 1 if verdict.problems else 0
+    for shortfall in verdict.shortfalls:
+        print(f"TOO LITTLE HARM: {shortfall}")
+    if verdict.problems:
+        return WRONG
+    return TOO_LITTLE_HARM if verdict.shortfalls else exit_codes.DONE
 
 
 if __name__ == "__main__":

@@ -39,9 +39,12 @@ class Files(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``problems`` is empty if all is well; ``figures`` are for people, in order."""
+    """All is well if ``problems`` and ``shortfalls`` are empty; ``figures`` are for people, in order."""
 
+    #: what was lost, doubled or left behind
     problems: list[str]
+    #: why the run proves too little, although nothing need be wrong
+    shortfalls: list[str]
     figures: dict[str, str]
 
 
@@ -60,7 +63,6 @@ def judge(files: Files) -> Verdict:
     run = _Run(files)
     problems = [
         *run.unfinished(),
-        *run.harmless(),
         *run.not_requested(),
         *run.wrong_results(),
         *run.open_tasks(),
@@ -69,7 +71,7 @@ def judge(files: Files) -> Verdict:
         *run.too_many_requests(),
         *run.processes(),
     ]
-    return Verdict(problems, run.figures())
+    return Verdict(problems, list(run.harmless()), run.figures())
 
 
 class _Run:
