@@ -30,7 +30,7 @@ class ConfigError(PyspiderLiteError):
 
 
 class RefusedToStart(PyspiderLiteError):
-    """Something is in the way of starting."""
+    """Something is in the way: of a daemon that is to start, or of what a command is to do."""
 
 
 class BrokenMessage(PyspiderLiteError):

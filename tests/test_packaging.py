@@ -48,6 +48,8 @@ def test_the_readme_names_commands_that_exist():
             assert command.get_command(context, line[1]) is not None, line
     for script in re.findall(r"scripts/(\w+)", text):
         assert os.access(ROOT / "scripts" / script, os.X_OK), script
+    (row,) = re.findall(r"^\| `scripts/` \| (.*) \|$", text, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", row)) == {file.name for file in (ROOT / "scripts").iterdir() if file.is_file()}
 
 
 def test_the_readme_exit_codes_are_the_ones_we_have():

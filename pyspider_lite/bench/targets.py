@@ -20,17 +20,17 @@ _TOTAL = 10_000
 COMMANDS: dict[str, tuple[str, ...]] = {
     "links": ("--peer", "scrapy", "--peer", "crawlee", *_ROUNDS),
     "doc": ("--parse", "doc", "--peer", "scrapy", *_ROUNDS),
-    "cluster": ("--only", "--stack", "redis+mariadb", "--peer", "scrapy-redis", *_ROUNDS),
+    "cluster": ("--only", "--stack", "redis-mariadb", "--peer", "scrapy-redis", *_ROUNDS),
     "large": ("--total", "3000", "--page-size", "60000", "--peer", "scrapy", *_ROUNDS),
     "scheduler": ("--role", "scheduler", "--total", "50000", *_ROUNDS),
     "fetcher": ("--role", "fetcher", "--total", "20000", *_ROUNDS),
     "processor": ("--role", "processor", "--total", "10000", *_ROUNDS),
-    "idle": ("--measure", "idle", "--stack", "redis+mariadb"),
-    "latency": ("--measure", "latency", "--stack", "redis+mariadb"),
-    "rates": ("--measure", "rates", "--stack", "redis+mariadb"),
-    "fetchers": ("--measure", "fetchers", "--stack", "redis+mariadb"),
+    "idle": ("--measure", "idle", "--stack", "redis-mariadb"),
+    "latency": ("--measure", "latency", "--stack", "redis-mariadb"),
+    "rates": ("--measure", "rates", "--stack", "redis-mariadb"),
+    "fetchers": ("--measure", "fetchers", "--stack", "redis-mariadb"),
     "rows": ("--measure", "rows", "--rows", "10000000"),
-    "submit": ("--measure", "submit", "--urls", "1000000", "--stack", "redis+mariadb"),
+    "submit": ("--measure", "submit", "--urls", "1000000", "--stack", "redis-mariadb"),
     "projects": ("--measure", "projects", "--rows", "1000000"),
 }
 

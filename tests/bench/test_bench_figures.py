@@ -1,6 +1,7 @@
 """What the benchmark makes of its runs: medians, ratios within a round, the table of targets, and when a crawl is not complete."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from pyspider_lite.bench.measures import fetchers, rates
 from pyspider_lite.bench.rounds import Spread, Subject
 from pyspider_lite.bench.suite import STACKS
 from pyspider_lite.bench.targets import Row
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def play(*figures: dict[str, Any], names: str = "ab") -> list[dict[str, Any]]:
@@ -172,6 +175,8 @@ def test_stacks_are_spelled_the_same_everywhere() -> None:
         for program in (command.bench_command, recovery.main, soak.main)
     }
     assert all(set(names) <= set(known) for known in choices.values())
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert not [name for name in names if name.replace("-", "+") in page.read_text("utf-8")], page.name
 
 
 @pytest.mark.parametrize(
