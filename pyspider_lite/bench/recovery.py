@@ -76,7 +76,7 @@ def main(
     with tempfile.TemporaryDirectory() as temporary:
         for stack in stacks or sorted(STACKS):
             for coordinator in coordinators or ("taskdb", "zookeeper"):
-                folder = Path(keep or temporary) / f"{stack}-{coordinator}"
+                folder = Path(keep or temporary).resolve() / f"{stack}-{coordinator}"
                 folder.mkdir(parents=True)
                 # workers do not know who coordinates the schedulers: with one of the two is enough
                 workers = only != "schedulers" and (coordinator == "taskdb" or len(coordinators) == 1)
