@@ -10,7 +10,7 @@ import pymysql
 import sqlalchemy as sa
 
 from pyspider_lite.database import deadlines
-from pyspider_lite.database.server import Description, about_tables
+from pyspider_lite.database.server import Description, about_tables, remote_engine
 from pyspider_lite.database.url import Target
 
 logger = logging.getLogger(__name__)
@@ -70,16 +70,7 @@ class MySqlServer:
         self._largest = 0
 
     def make_engine(self, *, durable: bool) -> sa.Engine:
-        engine = sa.create_engine(
-            self.target.url,
-            isolation_level="READ COMMITTED",
-            hide_parameters=True,
-            pool_size=1,
-            # a connection that was cut while it was idle is made anew, without an error
-            pool_pre_ping=True,
-        )
-        sa.event.listen(engine, "do_connect", self._connect)
-        return engine
+        return remote_engine(self.target, self._connect)
 
     def _connect(self, dialect: sa.Dialect, _record: object, _arguments: object, options: dict[str, Any]) -> Any:
         """Connect, and create the database if it is missing (behaviour D4, D6)."""

@@ -9,7 +9,7 @@ import psycopg
 import sqlalchemy as sa
 
 from pyspider_lite.database import deadlines
-from pyspider_lite.database.server import Description, about_tables
+from pyspider_lite.database.server import Description, about_tables, remote_engine
 from pyspider_lite.database.url import Target
 
 T = TypeVar("T")
@@ -76,16 +76,7 @@ class PostgreSqlServer:
         self.target = target
 
     def make_engine(self, *, durable: bool) -> sa.Engine:
-        engine = sa.create_engine(
-            self.target.url,
-            isolation_level="READ COMMITTED",
-            hide_parameters=True,
-            pool_size=1,
-            # a connection that was cut while it was idle is made anew, without an error
-            pool_pre_ping=True,
-        )
-        sa.event.listen(engine, "do_connect", self._connect)
-        return engine
+        return remote_engine(self.target, self._connect)
 
     def _connect(self, _dialect: sa.Dialect, _record: object, arguments: Any, options: Any) -> _Connection:
         return self._log_in(arguments, options)

@@ -1,6 +1,7 @@
-"""What a database product must tell us about itself: the contract that `sqlite`, `mysql` and `postgresql` fulfil for `engine`."""
+"""What a database product must tell us about itself: the contract that `sqlite`, `mysql` and `postgresql` fulfil for `engine`;
+and what they have in common."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -46,6 +47,20 @@ class Server(Protocol):
     def describe(self) -> Description:
         """Connect and look, change nothing; raises the driver's exceptions."""
         ...
+
+
+def remote_engine(target: Target, connect: Callable[..., Any]) -> sa.Engine:
+    """Connections to a server elsewhere, each made by ``connect``, a listener for SQLAlchemy's event `do_connect`."""
+    engine = sa.create_engine(
+        target.url,
+        isolation_level="READ COMMITTED",
+        hide_parameters=True,
+        pool_size=1,
+        # a connection that was cut while it was idle is made anew, without an error
+        pool_pre_ping=True,
+    )
+    sa.event.listen(engine, "do_connect", connect)
+    return engine
 
 
 def about_tables(target: Target, columns: Iterable[Any]) -> list[str]:
