@@ -6,6 +6,7 @@ from pyspider_lite.cli import cluster_view
 from pyspider_lite.cli.cluster_view import View, idle
 from pyspider_lite.cli.picture import REPAIR, Found, Picture, Remedy, some
 from pyspider_lite.models import QueueName, Role, WorkerRow
+from pyspider_lite.scheduler.apart import GOES_ALONE
 
 #: seconds by which a clock may differ; behind it is only believed while no more messages than that wait to be heard
 CLOCK_SLACK, CLOCK_DEPTH = 10.0, 20
@@ -86,7 +87,15 @@ def _waiting(picture: Picture) -> Iterator[Found]:
             first, workers = waiting.get(what, (since, []))
             waiting[what] = (min(first, since), [*workers, row.beat.worker])
     for what, (since, workers) in sorted(waiting.items()):
-        if view.now - since > WAIT_SLACK:
+        if what.endswith(GOES_ALONE):
+            name, _, taskid = what.removesuffix(GOES_ALONE).partition(":")
+            yield Found(
+                "waiting",
+                what,
+                f"nothing else is given out for {view.now - since:.0f} s, until {name}:{taskid} is over, which goes alone: it ran whenever "
+                f"everything on its machine was killed. `explain {name} {taskid}` tells more, `project stop {name}` ends it",
+            )
+        elif view.now - since > WAIT_SLACK:
             yield Found(
                 "waiting",
                 what,

@@ -8,6 +8,7 @@ more than half of its time, and an innocent task is given up only if all is kill
 
 import logging
 import math
+from collections.abc import Iterable
 
 from pyspider_lite.models import DueKey
 from pyspider_lite.scheduler.blame import APART_AFTER, Blame, LeaseKey
@@ -17,8 +18,11 @@ logger = logging.getLogger("scheduler")
 
 #: seconds that all else has, at least: of a new leader, and between two that go alone
 FREE = 10.0
-#: seconds that all else waits at most, for what is in flight to be over and for what goes alone: more than a page may take by default
+#: seconds that all else waits at most for what goes alone, and while of what is in flight nothing comes to its end: more than a page may take
+#: by default
 LONGEST = 180.0
+#: how that is named to people
+GOES_ALONE = ", which goes alone"
 #: seconds after which it is forgotten that something wanted to go alone
 _ASKED = 5.0
 
@@ -32,10 +36,12 @@ class Gate:
         #: when what ran at a kill may go, and when something may go alone again
         self._opens: float | None = None
         self._free_until = -math.inf
-        #: what goes alone as soon as all else is over; what is out alone; since when all else waits for it
+        #: what goes alone as soon as all else is over; what is out alone
         self._next: LeaseKey | None = None
         self._out: LeaseKey | None = None
-        self._since = 0.0
+        #: since when all else waits for it, when the last run of all else ended, and how many there were then
+        self._since = self._moved = 0.0
+        self._left = 0
         #: tasks that have to wait, best first, and when control work asked last
         self._parked: dict[LeaseKey, DueKey] = {}
         self._asked: dict[LeaseKey, float] = {}
@@ -44,6 +50,12 @@ class Gate:
     def holds(self) -> bool:
         """Something goes alone, or is about to: all else waits."""
         return self._out is not None or self._next is not None
+
+    @property
+    def holding(self) -> dict[str, float]:
+        """What all else waits for, in words, and since when."""
+        key = self._out or self._next
+        return {f"{key[0]}:{key[1]}{GOES_ALONE}": self._since} if key is not None else {}
 
     @property
     def parked(self) -> set[LeaseKey]:
@@ -57,12 +69,15 @@ class Gate:
         self._asked = {key: asked for key, asked in self._asked.items() if now - asked < _ASKED}
         over = self._out is not None and self._leases.run_of(*self._out) is None
         gone = self._next is not None and not self._wants(self._next)
-        if over or gone or (self.holds and now - self._since >= LONGEST):
+        if len(self._leases) < self._left:
+            self._left, self._moved = len(self._leases), now
+        if over or gone or (self.holds and now - self._moved >= LONGEST):
             self._end_hold(now)
         if not self.holds and now >= self._free_until:
             self._next = next((key for key in (*self._asked, *self._parked) if self._is_apart(key)), None)
             if self._next is not None:
-                self._since = now
+                self._since = self._moved = now
+                self._left = len(self._leases)
                 logger.warning(
                     "%s:%s ran %d times when all that ran here was killed: it goes alone, and all else waits for it",
                     *self._next,
@@ -87,6 +102,17 @@ class Gate:
         """A task that may not go: it waits here."""
         self._parked[project, key.taskid] = key
 
+    def over(self, project: str, taskids: Iterable[str]) -> None:
+        """These were cancelled, or ended otherwise: nothing of them is to be given out."""
+        for taskid in taskids if self._parked else ():
+            if self._parked.pop((project, taskid), None):
+                self._blame.acquit((project, taskid))
+
+    def let_go(self, project: str) -> None:
+        """Nothing of the project may be given out now; what may later is found anew."""
+        for key in [key for key in self._parked if key[0] == project]:
+            del self._parked[key]
+
     def next_task(self, now: float) -> tuple[str, DueKey] | None:
         """The task that goes alone now."""
         key = self._next
@@ -97,7 +123,7 @@ class Gate:
     def _goes(self, key: LeaseKey, now: float) -> bool:
         if key != self._next or len(self._leases):
             return False
-        self._next, self._out, self._since = None, key, min(self._since, now)
+        self._next, self._out, self._moved = None, key, now
         return True
 
     def _is_apart(self, key: LeaseKey) -> bool:

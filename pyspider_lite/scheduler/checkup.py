@@ -28,9 +28,7 @@ def strangers(scheduler: Scheduler, name: str, taskids: Iterable[str]) -> list[s
     project = scheduler.projects.get(name)
     if project is None or not project.active or _looks(scheduler, name):
         return []
-    return [
-        taskid for taskid in taskids if taskid not in project.window and scheduler.leases.run_of(name, taskid) is None
-    ]
+    return [taskid for taskid in taskids if not scheduler.has(name, taskid)]
 
 
 def _looks(scheduler: Scheduler, name: str) -> bool:

@@ -145,6 +145,11 @@ def message(report: Report, index: int, sent: Message, target: ProjectRun) -> Co
     return _row(f"message:{sender}", ControlKind.MESSAGE, target, task)
 
 
+def sent(task: NewTask, token: str, target: ProjectRun) -> Control:
+    """A message from outside (`send_message`, behaviour C98); ``token`` tells it from all others."""
+    return _row(f"message:{token}", ControlKind.MESSAGE, target, task)
+
+
 def _row(id_: str, kind: ControlKind, project: ProjectRun, task: NewTask) -> Control:
     return Control(id=id_, project=project.name, kind=kind, generation=project.head.generation, task=task)
 

@@ -174,6 +174,8 @@ class SchedulerDaemon:
         self._coordination = coordination
         self._roster: Roster | None = None
         self._load = 0
+        #: what all else waits for, as the loop saw it last
+        self._alone: dict[str, float] = {}
         self._stopping = self._holding = False
         #: the database's time at the zero of this machine's monotonic clock
         self._offset = time.time() - time.monotonic()
@@ -234,7 +236,9 @@ class SchedulerDaemon:
     def _beat(self) -> Beat:
         """What the list of workers says of this scheduler."""
         state = "standing by" if self.inbox is None else "leading"
-        return self.info.beat(load=self._load, rpc=self._rpc(), state=state, waiting=outages.waiting())
+        return self.info.beat(
+            load=self._load, rpc=self._rpc(), state=state, waiting={**outages.waiting(), **self._alone}
+        )
 
     def _stand_by(self) -> None:
         lost = threading.Event()
@@ -296,7 +300,7 @@ class SchedulerDaemon:
             logger.warning("epoch %d ends: %s", epoch, error)
         finally:
             self.inbox = None
-            self._load = 0
+            self._load, self._alone = 0, {}
             self._roster.changed()
             # all are told before one is waited for
             watch.stop()
@@ -398,7 +402,7 @@ class SchedulerDaemon:
             heard.drained = len(heard.status) + len(heard.new) < 64 and not deaf and not leadership.overdue
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
-            self._load = len(scheduler.leases)
+            self._load, self._alone = len(scheduler.leases), scheduler.holding
             if self.stepped - summed >= _SUMMARY_EVERY:
                 summed = self.stepped
                 if line := numbers.summary(scheduler.counters, scheduler.now):

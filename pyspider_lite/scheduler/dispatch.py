@@ -140,7 +140,13 @@ class Dispatcher:
         return len(tasks)
 
     def begin_round(self, projects: Mapping[str, ProjectRun], now: float) -> None:
-        """What had to wait for its turn may be chosen again."""
+        """What had to wait for its turn may be chosen again; what is not wanted now holds nobody up."""
+        for name in {name for name, _ in self.gate.parked}:
+            project = projects.get(name)
+            if project is None or not project.selectable(now):
+                self.gate.let_go(name)
+                if project is not None:
+                    project.window.more = True
         for name, key in self.gate.begin_round(now):
             if project := projects.get(name):
                 project.window.add(key, now)

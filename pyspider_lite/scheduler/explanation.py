@@ -138,6 +138,8 @@ def _hindrance(name: str, around: Around) -> str:
         return pause
     if live.get("asked") is False:
         return "its script was not loaded yet (processors do that)"
+    for what, since in (live.get("holding") or {}).items():
+        return f"all waits for {what}, since {span(around.now - since)}: it ran whenever everything on its machine was killed"
     return ""
 
 

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
+from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from xmlrpc.client import Fault
@@ -156,12 +157,20 @@ class Remote:
 
     def send_task(self, task: dict[str, Any]) -> bool:
         """Have a task fetched and processed now, stored or not, whatever its schedule says (S89). Its state changes only if it is
-        stored and was to be run."""
+        stored and was to be run. A message (as `send_message` makes it) is stored, and delivered once."""
         new = _read(task)
         if new is None:
             raise Fault(FAULT, "send_task: a task has taskid, project and url")
         if not self._works_on(new.project):
             raise Fault(FAULT, f"send_task: the project {new.project} is unknown or not started")
+        if new.process.get("callback") == "_on_message":
+            committed: Future[None] = Future()
+            token = f"{new.project}:{token_hex(8)}"
+            self._inbox().command(
+                lambda scheduler: scheduler.send_message(new, token, lambda plan: _resolve(committed, None))
+            )
+            self._wait(committed)
+            return True
         if not self._ask(lambda scheduler: scheduler.send_now(new)):
             raise Fault(FAULT, "send_task: the fetchers' queue is full, try again later")
         return True
@@ -282,6 +291,7 @@ def _explain(scheduler: Scheduler, name: str, taskid: str) -> dict[str, Any]:
         "asked": project.info is not None,
         "in_flight": scheduler.leases.run_of(name, taskid) is not None,
         "drop": drop and msgspec.to_builtins(drop),
+        "holding": scheduler.holding,
         "dropped": {
             event.removeprefix("dropped-"): count for event, count in events.items() if event.startswith("dropped-")
         },

@@ -34,7 +34,7 @@ from pyspider_lite.models import (
     Task,
 )
 from pyspider_lite.outages import Waiter
-from pyspider_lite.scheduler import rules
+from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.aftermath import Aftermath
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.commit import Committer
@@ -215,6 +215,22 @@ class Scheduler:
             + sum(len(order.tasks) for order in self._batch.orders)
             + sum(batch.rows() for batch in tuple(self._waiting))
         )
+
+    @property
+    def holding(self) -> dict[str, float]:
+        """What all else waits for, in words, and since when: see `apart`."""
+        return self._dispatcher.gate.holding
+
+    def has(self, project: str, taskid: str) -> bool:
+        """The task is in flight, or waits here to be given out."""
+        found = self.projects.get(project)
+        waits = (found is not None and taskid in found.window) or (project, taskid) in self._dispatcher.gate.parked
+        return waits or self.leases.run_of(project, taskid) is not None
+
+    def send_message(self, task: NewTask, token: str, then: Any) -> None:
+        """A message from outside, kept until on_message has had it; ``then(plan)`` is called after the commit."""
+        self._batch.controls.append(control.sent(task, token, self.projects[task.project]))
+        self._batch.then.append(then)
 
     @property
     def given_out(self) -> dict[str, int]:
@@ -409,6 +425,8 @@ class Scheduler:
             self._aftermath.take_over(batch, plan, now)
             self._drop_stale_parts(plan)
             self._registry.touched |= plan.projects.keys()
+            for name, planned in plan.projects.items():
+                self._dispatcher.gate.over(name, (*planned.gone, *planned.ends))
             self.dead_letters.committed(batch.dead_letters, now)
 
     def _drop_stale_parts(self, plan: Plan) -> None:

@@ -82,7 +82,7 @@ def test_a_leader_that_was_frozen_and_wakes_up_writes_nothing(shared_urls: Calla
         assert leader.stdout is not None
         for _ in range(3):
             assert leader.stdout.readline() == "wrote\n"
-        assert take_over(leader, stand_by) == 2
+        assert take_over(leader, stand_by) > 0
         before = stand_by.status_count(P)
         os.kill(leader.pid, signal.SIGCONT)
         said, _ = leader.communicate(timeout=60)

@@ -256,3 +256,23 @@ def test_large_messages_do_not_stop_the_control_lane(crawl: Crawl) -> None:
     crawl.step(done(task, messages=[Message("p", text, f"data:,{n}") for n, text in enumerate(noise)]))
     crawl.crawl(2)
     assert crawl.callbacks().count("_on_message") == len(noise)
+
+
+def test_messages_from_outside_are_delivered_each_once(crawl: Crawl) -> None:
+    """Also while another is under way, and under the next leader."""
+    crawl.project()
+    crawl.ready("p")
+    task = replace(new("m", process={"callback": "_on_message"}), url="data:,on_message")
+    stored: list[object] = []
+    for number in range(3):
+        sent = replace(task, fetch={"save": ["__command__", number]})
+        crawl.scheduler.send_message(sent, f"p:{number}", stored.append)
+        crawl.step()
+    assert len(stored) == 3
+    (first, *others) = crawl.controls()
+    crawl.step(done(first))
+    crawl.lead()
+    crawl.ready("p")
+    crawl.crawl(4)
+    got = [given.fetch["save"][1] for given in crawl.given if given.process.get("callback") == "_on_message"]
+    assert set(got) == {1, 2} and len(others) == 2

@@ -7,8 +7,9 @@ from played_crawl import Crawl, beat, done, new
 
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.flight_recorder import Begun
-from pyspider_lite.models import Claim, Dispatch, QueueName, Release, Role, StatusItem, TaskStatus
+from pyspider_lite.models import Beat, Claim, Dispatch, QueueName, Release, Role, StatusItem, TaskStatus
 from pyspider_lite.scheduler.apart import FREE, LONGEST
+from pyspider_lite.scheduler.task_orders import TaskAction, TaskOrder
 
 A, B = ("p", "a", 0), ("p", "b", 0)
 
@@ -190,24 +191,57 @@ def test_what_ran_at_two_kills_goes_alone_and_all_else_has_as_long(crawl: Crawl)
 
 
 def test_one_that_has_to_go_alone_waits_for_what_is_in_flight_but_not_for_ever(crawl: Crawl) -> None:
+    """As long as some of it ends; then all else is given out again, and it tries later."""
     two_projects(crawl, "a", "b")
-    crawl.submit(new("slow", fetch={"timeout": 900}))
-    (slow,) = crawl.tasks()
-    held = beat("w", Role.PROCESSOR, 1, holds={"b": [slow.key]})
+    crawl.submit(*[new(f"slow{number}", fetch={"timeout": 9000}) for number in range(8)])
+    slow = crawl.tasks()
     for _ in range(int(FREE)):
-        later(crawl, held)
+        later(crawl, held(slow))
     crawl.submit(new("c"))
-    for _ in range(int(LONGEST) - 3):
-        later(crawl, held)
-        assert crawl.tasks() == [], "slow is in flight"
-    waited = given(crawl, 5)
+    while len(slow) > 1:
+        later(crawl, done(slow.pop()))
+        for _ in range(60):
+            later(crawl, held(slow))
+            assert crawl.tasks() == [], "others are in flight"
+    for _ in range(int(LONGEST) - 65):
+        later(crawl, held(slow))
+        assert crawl.tasks() == []
+    waited = given(crawl, 10)
     assert [task.taskid for task in waited] == ["c"]
-    later(crawl, done(slow), done(waited[0]))
+    later(crawl, done(slow[0]), done(waited[0]))
     for _ in range(int(LONGEST) - 10):
         later(crawl)
         assert crawl.tasks() == []
-    (first,) = given(crawl)
+    (first,) = next(tasks for _ in range(60) if (tasks := given(crawl)))
     assert first.suspect
+
+
+def held(tasks: list[Dispatch]) -> Beat:
+    return beat("w", Role.PROCESSOR, 1, holds={"b": [task.key for task in tasks]})
+
+
+@pytest.mark.parametrize("way", ["stop", "cancel", "delete"])
+def test_who_holds_all_else_can_be_ended(crawl: Crawl, way: str) -> None:
+    two_projects(crawl, "a")
+    crawl.submit(new("slow", fetch={"timeout": 9000}))
+    slow = crawl.tasks()
+    for _ in range(int(FREE) + 2):
+        later(crawl, held(slow))
+    crawl.submit(new("c"))
+    assert crawl.tasks() == []
+    (said,) = crawl.scheduler.holding
+    assert said == "q:a, which goes alone" and crawl.scheduler.has("q", "a")
+    if way == "cancel":
+        order = TaskOrder(project="q", action=TaskAction.CANCEL, tasks={"a": 0})
+        crawl.scheduler.order(order, lambda plan: None)
+    elif way == "stop":
+        crawl.projectdb.update("q", status="STOP")
+    else:
+        crawl.projectdb.drop("q")
+    crawl.scheduler.update_projects()
+    later(crawl, held(slow))
+    later(crawl, held(slow))
+    assert [task.taskid for task in crawl.tasks()] == ["c"] and not crawl.scheduler.holding
 
 
 def test_all_else_does_not_wait_for_ever_for_one_that_goes_alone(crawl: Crawl) -> None:

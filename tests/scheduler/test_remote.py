@@ -148,7 +148,7 @@ def test_what_it_knows_of_a_task(played: Crawl) -> None:
     played.project()
     played.submit(new("a"))
     assert explained() == {
-        "known": True, "asked": False, "in_flight": False, "drop": None, "dropped": {},
+        "known": True, "asked": False, "in_flight": False, "drop": None, "dropped": {}, "holding": {},
     }  # fmt: skip
     played.ready("p")
     (run,) = played.tasks()
