@@ -25,6 +25,8 @@ PASSWORD = "pyspider-pass"
 #: seconds that a server may take to answer, on a busy machine
 START = 90.0
 _STOP = 60.0
+#: seconds within which a server that was frozen stands still
+_STANDS = 5.0
 #: seconds for PostgreSQL, which kills its processes itself after 5 s
 _QUIT = 20.0
 
@@ -45,6 +47,15 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 _given: set[int] = set()
+
+
+def _stands_still(pid: int) -> bool:
+    """Every thread is stopped, or the process is gone: a signal is sent before all of them have heard of it."""
+    for stat in glob.glob(f"/proc/{pid}/task/*/stat"):
+        with contextlib.suppress(OSError):
+            if Path(stat).read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                return False
+    return True
 
 
 class Server:
@@ -111,8 +122,11 @@ class Server:
             self.process = None
 
     def freeze(self) -> None:
-        """Stop it from running, with its connections open."""
+        """Stop it from running, with its connections open; it stands still when this returns."""
         self._signal(signal.SIGSTOP)
+        end = time.monotonic() + _STANDS
+        while not all(map(_stands_still, self._pids())) and time.monotonic() < end:
+            time.sleep(0.005)
 
     def thaw(self) -> None:
         """Let it run again."""
@@ -150,6 +164,11 @@ class Server:
         for path in (self.folder, *self.folder.rglob("*")):
             os.chown(path, entry.pw_uid, entry.pw_gid)
         return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+    def _pids(self) -> list[int]:
+        """The processes that answer."""
+        assert self.process is not None, f"{self.name} is not running"
+        return [self.process.pid]
 
     def _signal(self, number: int) -> None:
         assert self.process is not None, f"{self.name} is not running"
@@ -402,19 +421,20 @@ class PostgreSql(Server):
             if kind not in known:
                 self.execute(f"create database {kind}")
 
+    def _pids(self) -> list[int]:
+        pids = super()._pids()
+        for stat in glob.glob("/proc/[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                if int(Path(stat).read_text().rpartition(")")[2].split()[1]) == pids[0]:
+                    pids.append(int(stat.split("/")[2]))
+        return pids
+
     def _signal(self, number: int) -> None:
         if number not in (signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL):
             super()._signal(number)
             return
         # its processes have groups of their own
-        assert self.process is not None, f"{self.name} is not running"
-        parent = str(self.process.pid)
-        children = []
-        for stat in glob.glob("/proc/[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                if Path(stat).read_text().rpartition(")")[2].split()[1] == parent:
-                    children.append(int(stat.split("/")[2]))
-        for pid in (self.process.pid, *children):
+        for pid in self._pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
