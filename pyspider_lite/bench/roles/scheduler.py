@@ -73,6 +73,8 @@ def measure(folder: Path, pages: int, database: str, *, cold: bool) -> dict[str,
                 lambda: taskdb.project_states()[PROJECT].success,
             )
             figures = station.figures(begin, pages)
+            # it comes last, and has a row as they have
+            station.wait(lambda: bool(taskdb.get(PROJECT, ["on_finished"])), lambda: 0)
             problems = _problems(taskdb, crowd.done, pages)
     return {**figures, "problems": problems}
 
