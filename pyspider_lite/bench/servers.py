@@ -300,13 +300,18 @@ class MariaDb(Server):
     def _install(self) -> None:
         command = ["mariadb-install-db", "--no-defaults", f"--datadir={self.folder}/data", "--skip-test-db"]
         command += ["--auth-root-authentication-method=normal", *([f"--user={_me()}"] if os.geteuid() == 0 else [])]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=START)
+        # not /tmp: a server that starts removes the temporary tables that it finds, those of others, too
+        environ = {**os.environ, "TMPDIR": str(self.folder)}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=START, env=environ)
+        if done.returncode:
+            raise RuntimeError(f"mariadb-install-db failed:\n{done.stdout[:2000]}\n{done.stderr[:2000]}")
 
     def _command(self) -> list[str]:
         return [
             "mariadbd", "--no-defaults", f"--user={_me()}", f"--datadir={self.folder}/data", f"--port={self.port}",
             f"--socket={self._socket}", f"--bind-address={self.host}", "--skip-name-resolve",
             f"--innodb-buffer-pool-size={self.buffer_pool}", "--innodb-log-file-size=128M", "--innodb-flush-log-at-trx-commit=2",
+            f"--tmpdir={self.folder}",
         ]  # fmt: skip
 
     @property
