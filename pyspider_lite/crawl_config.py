@@ -66,7 +66,7 @@ def join_process(process: dict[str, Any], crawl_config: Mapping[str, Any]) -> di
 
 
 def _chosen(crawl_config: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    return {key: crawl_config[key] for key in keys if key in crawl_config}
+    return {key: crawl_config[key] for key in keys if key in crawl_config} if crawl_config else {}
 
 
 def _with_agent(fetch: dict[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
 from pyspider_lite.database.dialect import LOCK_TABLES, UNLOCK_TABLES
+from pyspider_lite.database.many import Many
 from pyspider_lite.database.server import Description, Server
 from pyspider_lite.database.sqlite import WRITE, SqliteFile
 from pyspider_lite.database.url import Target
@@ -64,6 +66,7 @@ class Database:
         self.lost_tables = 0
         #: how often another database was found in the place of ours; then whatever is remembered of it is of no use
         self.replaced = 0
+        self._many: WeakKeyDictionary[sa.UpdateBase, Many] = WeakKeyDictionary()
         #: the open write transaction; reads of this object take part in it
         self._transaction: sa.Connection | None = None
 
@@ -171,13 +174,17 @@ class Database:
             transaction.commit()
 
     def write_many(
-        self, conn: sa.Connection, statement: sa.Executable, rows: Sequence[dict[str, Any]], what: str, table: str = ""
+        self, conn: sa.Connection, statement: sa.UpdateBase, rows: Sequence[dict[str, Any]], what: str, table: str = ""
     ) -> None:
-        """One executemany; a DataError names ``what`` the rows are of. ``table`` takes the place of ANY_TABLE."""
+        """One executemany; a DataError names ``what`` the rows are of. ``table`` takes the place of ANY_TABLE. All rows have the keys of
+        the first, each time."""
         if not rows:
             return
+        many = self._many.get(statement)
+        if many is None:
+            many = self._many[statement] = Many(statement, conn.dialect, list(rows[0]))
         try:
-            conn.execute(statement, rows, execution_options={_TABLE: table})
+            conn.exec_driver_sql(many.text, many.parameters(rows), execution_options={_TABLE: table})
         except (sa.exc.SQLAlchemyError, OverflowError, UnicodeError) as error:
             explained = self._explained(error, rows)
             text = f"{what} ({len(rows)} rows): {explained}"

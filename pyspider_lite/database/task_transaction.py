@@ -189,7 +189,7 @@ class SqlTaskTx:
         self._letters.add(self._conn, rows)
 
     def _write_tasks(
-        self, project: str, statement: sa.Executable, columns: list[dict[str, Any]], key: str = "key"
+        self, project: str, statement: sa.UpdateBase, columns: list[dict[str, Any]], key: str = "key"
     ) -> None:
         if not columns:
             return
@@ -198,5 +198,5 @@ class SqlTaskTx:
         columns.sort(key=lambda row: str(row[key]))
         self._write(statement, columns, f"tasks of {project}", self._tables.name(project))
 
-    def _write(self, statement: sa.Executable, columns: list[dict[str, Any]], what: str, table: str = "") -> None:
+    def _write(self, statement: sa.UpdateBase, columns: list[dict[str, Any]], what: str, table: str = "") -> None:
         self._database.write_many(self._conn, statement, columns, what, table)

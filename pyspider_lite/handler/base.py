@@ -62,7 +62,7 @@ class BaseHandler:
             arguments = curl.curl_to_arguments(url)
             url = arguments.pop("urls")
             options = {**arguments, **options}
-        if not isinstance(url, Iterable):
+        if not isinstance(url, str) and not isinstance(url, Iterable):
             self.logger.debug("crawl(%r): not a URL, ignored", url)
             return None
         call = self._call(options)
@@ -273,10 +273,11 @@ class BaseHandler:
             return None
         # before the debugger joins crawl_config, so that an id there is the id of the task when it runs
         task["taskid"] = str(call.options.get("taskid") or self.get_taskid(task))
-        if self.is_debugger():
+        debugged = self.is_debugger()
+        if debugged:
             task["fetch"] = crawl_config.join_fetch(task["fetch"], self.crawl_config)
             task["process"] = crawl_config.join_process(task["process"], self.crawl_config)
-        unchanged = type(self).get_taskid is BaseHandler.get_taskid and not self.is_debugger()
+        unchanged = not debugged and type(self).get_taskid is BaseHandler.get_taskid
         submission = call.submission(task) if unchanged else crawl.submission(task)
         if self._run is not None:
             remark = self._run.follow(submission)

@@ -46,7 +46,7 @@ class Call:
         prepare(options)
         self.options = options
         self.defaults = defaults
-        self._sent: dict[str, Any] | None = None
+        self._sent: NewTask | None = None
 
     def task(self, project: str, url: Any) -> dict[str, Any]:
         """The task without its id. TypeError names an option that does not exist (H45) or its wrong value, BadUrl a bad URL."""
@@ -63,10 +63,10 @@ class Call:
     def submission(self, task: dict[str, Any]) -> NewTask:
         """A task of this call that nobody changed, as `submission` gives it: what all tasks share is looked at once."""
         if self._sent is None or "taskid" in self.options:
-            sent = submission(task)
-            self._sent = {"schedule": sent.schedule, "fetch": sent.fetch, "process": sent.process}
-            return sent
-        return NewTask(taskid=task["taskid"], project=task["project"], url=task["url"], **self._sent)
+            self._sent = submission(task)
+            return self._sent
+        like = self._sent
+        return NewTask(task["taskid"], task["project"], task["url"], like.schedule, like.fetch, like.process)
 
     @cached_property
     def _groups(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

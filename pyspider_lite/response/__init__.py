@@ -149,7 +149,7 @@ class Response:
             if isinstance(self.content, str):
                 found = "unicode"
             else:
-                found = encoding.find_encoding(self.content, self.headers.get("Content-Type") or "")
+                found = encoding.find_encoding(self.content, self._content_type() or "")
             self._encoding = found
         return found
 
@@ -158,6 +158,11 @@ class Response:
         self._encoding = name
         for made in _MADE_FROM_TEXT:
             self.__dict__.pop(made, None)
+
+    def _content_type(self) -> str | None:
+        if "headers" in self.__dict__:  # a script may have corrected them
+            return self.headers.get("Content-Type")
+        return next((value for name, value in self._headers.items() if name.lower() == "content-type"), None)
 
     @property
     def known_encoding(self) -> str | None:
@@ -187,7 +192,11 @@ class Response:
     @cached_property
     def etree(self) -> Any:
         """The root element (lxml) of the page; an empty ``<html>`` if there is nothing in it."""
-        return document.parse(self.text)
+        return document.parse(self.content if self._is_ascii() else self.text)
+
+    def _is_ascii(self) -> bool:
+        """Whether the bytes can be parsed as they are, which saves two copies."""
+        return isinstance(self.content, bytes) and self.content.isascii() and encoding.keeps_ascii(self.encoding)
 
     @cached_property
     def doc(self) -> Document:

@@ -32,13 +32,14 @@ _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r") + b"\x7f"
 # --- parsing ------------------------------------------------------------------------------------------------------------
 
 
-def parse(text: str) -> Any:
-    """The root element of ``text``; an empty ``<html>`` for what has no element in it (user demand: never an exception).
+def parse(text: str | bytes) -> Any:
+    """The root element of ``text``, bytes of which are ASCII; an empty ``<html>`` for what has no element in it (user demand: never an
+    exception).
 
     Controls are left out for parsing only. The tree is made from UTF-8 whatever the page was in, so that illegal bytes and
     encoding declarations inside it cannot break it.
     """
-    markup = text.encode("utf-8", "replace").translate(None, _CONTROL)
+    markup = (text.encode("utf-8", "replace") if isinstance(text, str) else text).translate(None, _CONTROL)
     if markup.startswith(b"\xef\xbb\xbf"):
         markup = markup[3:]
     try:
@@ -57,6 +58,8 @@ _PLAIN_PATH = re.compile(_PATH, re.ASCII)
 _PLAIN_URL = re.compile(rf"https?://[\w.-]+(?::\d+)?{_PATH}", re.ASCII)
 # jQuery plug-ins' schemes that PyQuery leaves untouched, white space included
 _LEFT_ALONE = ("tel:", "callto:", "sms:")
+#: of a URL without anything odd, as those of nearly all pages are
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(?::\d+)?(?=[/?#]|$)", re.ASCII)
 
 
 def base_url(root: Any, url: str) -> str:
@@ -74,10 +77,9 @@ def base_url(root: Any, url: str) -> str:
 def resolver(base: str) -> Callable[[str], str]:
     """A function that makes one link absolute; a link that cannot be resolved stays as it is."""
     try:
-        parts = urlsplit(base)
+        origin = _origin(base)
     except ValueError:
         return str
-    origin = f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") and parts.netloc else None
     plain_path, plain_url = _PLAIN_PATH.fullmatch, _PLAIN_URL.fullmatch
 
     def resolve(link: str) -> str:
@@ -94,21 +96,32 @@ def resolver(base: str) -> Callable[[str], str]:
     return resolve
 
 
+def _origin(url: str) -> str | None:
+    """Scheme, host and port of an http(s) URL; ValueError for what is none."""
+    plain = _ORIGIN.match(url)
+    if plain:
+        return plain[0]
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") and parts.netloc else None
+
+
 def chooser(url: str, allow: Patterns, deny: Patterns, same_site: bool) -> Callable[[str], bool]:
     """Whether a link of the page ``url`` is wanted: http(s), of the same host (with or without ``www.``) if ``same_site``, matched
     somewhere by one of ``allow`` if there are any, and by none of ``deny``. Raises re.error for a wrong pattern."""
     schemes = ("http://", "https://")
-    site = _site(url) if same_site else None
     # most links are of the page's own origin
     own = f"{url[: url.find('/', 8)]}/" if url.startswith(schemes) and url.find("/", 8) > 0 else None
     allowed, denied = _patterns(allow), _patterns(deny)
 
+    def elsewhere(link: str) -> bool:
+        return not link.startswith(schemes) or (same_site and _site(url) not in (None, _site(link)))
+
     def wanted(link: str) -> bool:
-        if not link.startswith(schemes):
+        if not (own and link.startswith(own)) and elsewhere(link):
             return False
-        if site is not None and not (own and link.startswith(own)) and _site(link) != site:
+        if allowed and not any(one.search(link) for one in allowed):
             return False
-        return (not allowed or any(one.search(link) for one in allowed)) and not any(one.search(link) for one in denied)
+        return not (denied and any(one.search(link) for one in denied))
 
     return wanted
 

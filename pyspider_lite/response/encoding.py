@@ -35,6 +35,7 @@ _BOMS = (
     ("<?x".encode("utf-16-le"), "utf-16le"),
     ("<?x".encode("utf-16-be"), "utf-16be"),
 )
+_MARKED = frozenset(mark[0] for mark, _ in _BOMS)
 _HEADER_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _META_CHARSET = re.compile(rb"<meta[^>]{1,500}?charset\s*=\s*[\"']?\s*([^\s\"'/>;]+)", re.IGNORECASE)
@@ -70,9 +71,10 @@ def find_encoding(content: bytes, content_type: str) -> str:
     """The name of the encoding, as it was declared (``gb2312`` reads ``gb18030``), or as it was detected (behaviour R3)."""
     if not content:
         return "utf-8"
-    for mark, name in _BOMS:
-        if content.startswith(mark):
-            return name
+    if content[0] in _MARKED:
+        for mark, name in _BOMS:
+            if content.startswith(mark):
+                return name
     declared = _declared(content, content_type)
     known = next(filter(_codec, declared), None)
     if known:
@@ -135,6 +137,12 @@ def decode(content: bytes, encoding: str) -> str:
     that can be (behaviour R2); a byte order mark is no part of the text."""
     text, _ = (_codec(encoding) or codecs.lookup(_detect(content))).decode(content, "replace")
     return text.removeprefix("\ufeff")
+
+
+def keeps_ascii(encoding: str) -> bool:
+    """Whether bytes that are ASCII are the text that they are in ASCII, as in the encodings of most pages they are."""
+    codec = _codec(encoding)
+    return codec is not None and codec.name in ("utf-8", "ascii", "cp1252")
 
 
 @lru_cache(maxsize=256)
