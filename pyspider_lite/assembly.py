@@ -18,7 +18,7 @@ from pyspider_lite.errors import ConfigError
 from pyspider_lite.health import Subject
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
-from pyspider_lite.models import QueueName, Role
+from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.readings import Watched
 from pyspider_lite.settings import Settings
 

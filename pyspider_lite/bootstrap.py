@@ -21,7 +21,10 @@ from pyspider_lite import assembly, exit_codes, log, message_queue, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError, PyspiderLiteError, RefusedToStart
 from pyspider_lite.health import HealthServer, open_port
-from pyspider_lite.models import Control, ControlKind, NewTask, Project, QueueName, Role
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.rpc import RpcServer, client
 from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.settings import Settings

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from pyspider_lite.models import CronJob
+from pyspider_lite.models.project import CronJob
 
 _FIELDS = "minute hour day-of-month month day-of-week"
 _DAY = 86_400

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pyspider_lite import codec
 from pyspider_lite.errors import BrokenMessage
-from pyspider_lite.models import RunKey
+from pyspider_lite.models.names import RunKey
 
 logger = logging.getLogger(__name__)
 

@@ -24,20 +24,11 @@ from pyspider_lite import codec, outages
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.freeze_watch import FreezeWatch
 from pyspider_lite.message_queue.connection import Connect, Connection
-from pyspider_lite.models import (
-    Beat,
-    Broken,
-    Claim,
-    Handover,
-    LetterKind,
-    OrderKind,
-    QueueName,
-    Release,
-    Report,
-    RunKey,
-    StatusBatch,
-    StatusItem,
-)
+from pyspider_lite.models.batch import StatusBatch, StatusItem
+from pyspider_lite.models.letter import Broken, LetterKind
+from pyspider_lite.models.names import QueueName, RunKey
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.worker import Beat, Claim, Handover, OrderKind, Release
 from pyspider_lite.orders import Ordered, OrderWatch, actions_of
 from pyspider_lite.readings import Reading
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pyspider_lite import exit_codes
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 from pyspider_lite.settings import Settings
 
 _PR_SET_PDEATHSIG = 1

@@ -17,7 +17,8 @@ from pyspider_lite import assembly, bootstrap, error_kinds, exit_codes, settings
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.database.script_files import ScriptFiles
 from pyspider_lite.log import printable
-from pyspider_lite.models import Role, Task, TaskStatus
+from pyspider_lite.models.names import Role
+from pyspider_lite.models.task import Task, TaskStatus
 from pyspider_lite.scheduler.scheduler import Scheduler
 from pyspider_lite.settings import Settings
 

@@ -15,7 +15,7 @@ from pyspider_lite import codec
 from pyspider_lite.errors import BrokenMessage, QueueError
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.connection import Backoff, Connect
-from pyspider_lite.models import Order, OrderKind
+from pyspider_lite.models.worker import Order, OrderKind
 
 logger = logging.getLogger(__name__)
 

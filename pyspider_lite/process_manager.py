@@ -24,7 +24,7 @@ from pyspider_lite import exit_codes
 from pyspider_lite.errors import RefusedToStart
 from pyspider_lite.managed_child import ChildStart
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 from pyspider_lite.processor import descendants
 from pyspider_lite.settings import Settings, queue_socket
 

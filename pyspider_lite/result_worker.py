@@ -23,7 +23,10 @@ from pyspider_lite.database import names
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat import Heartbeat
-from pyspider_lite.models import RETRIED, Item, QueueName, Report, ResultBatch, TaskResult
+from pyspider_lite.models.batch import ResultBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.report import RETRIED, Item, Report
+from pyspider_lite.models.result import TaskResult
 from pyspider_lite.outages import Waiter
 from pyspider_lite.readings import Reading
 

@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite import __version__, database, exit_codes, models
+from pyspider_lite import __version__, database, exit_codes
 from pyspider_lite.errors import ConfigError, DatabaseError, PyspiderLiteError, QueueError, RefusedToStart, ScriptError
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.project import Project, ProjectState
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask, TaskEnd
 from pyspider_lite.processor.scripts import script_md5
 from pyspider_lite.scheduler import control
 
@@ -142,7 +147,7 @@ def test_version_imports_nothing_heavy():
 # --- projects ---
 
 
-def project(name: str) -> models.Project:
+def project(name: str) -> Project:
     connected = database.connect_projectdb("sqlite+projectdb:///./data/project.db")
     try:
         found = connected.get(name)
@@ -152,7 +157,7 @@ def project(name: str) -> models.Project:
     return found
 
 
-def controls() -> list[models.Control]:
+def controls() -> list[Control]:
     connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
     try:
         return connected.controls(0, 100)
@@ -256,7 +261,7 @@ def test_a_pause_is_shown_and_lifted(command):
     assert command("project", "resume", "shop").out == "shop does not pause\n"
     for until, words in ((time.time() + 300, "the project pauses until"), (1.0, "the project was paused")):
         connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
-        row = models.ProjectState(
+        row = ProjectState(
             project="shop",
             active=3,
             periodic=1,
@@ -315,10 +320,8 @@ def store_results(name: str, results: dict[str, Any]) -> None:
     Path("data").mkdir(exist_ok=True)
     connected = database.connect_resultdb("sqlite+resultdb:///./data/result.db")
     for index, (taskid, value) in enumerate(results.items()):
-        items = [models.Item("", json.dumps(value, ensure_ascii=False))]
-        connected.store(
-            [models.TaskResult(project=name, taskid=taskid, url=f"http://h/{taskid}", run=index, items=items)]
-        )
+        items = [Item("", json.dumps(value, ensure_ascii=False))]
+        connected.store([TaskResult(project=name, taskid=taskid, url=f"http://h/{taskid}", run=index, items=items)])
     connected.close()
 
 
@@ -328,7 +331,7 @@ def test_tasks(command):
     Path("data").mkdir()
     connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
     connected.open_project("shop")
-    task = models.NewTask("t1", "shop", "http://h/价")
+    task = NewTask("t1", "shop", "http://h/价")
     with connected.begin(None) as transaction:
         transaction.insert("shop", [NewRow(task=task, due=time.time(), priority=0, updatetime=time.time())])
     connected.close()
@@ -356,10 +359,10 @@ def test_a_task_that_waits_for_a_retry_says_which_and_when(command, monkeypatch)
     schedule = {"retries": 2, "retry_status": {"503": 5}}
     with connected.begin(None) as transaction:
         for taskid, retried in (("waits", 1), ("failed", 2), ("new", 0)):
-            task = models.NewTask(taskid, "shop", "http://h/", schedule={**schedule, "retried": retried})
+            task = NewTask(taskid, "shop", "http://h/", schedule={**schedule, "retried": retried})
             transaction.insert("shop", [NewRow(task=task, due=2e9, priority=0, updatetime=1e9)])
         for taskid, retried, status, due in (("waits", 1, 1, 2e9), ("failed", 2, 3, None)):
-            end = models.TaskEnd(
+            end = TaskEnd(
                 taskid=taskid,
                 status=status,
                 schedule={**schedule, "retried": retried},
@@ -486,7 +489,7 @@ def test_a_script_that_could_not_be_loaded_is_shown(command, folder):
     connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
     failed = json.dumps({"of": row_id, "failed": "ModuleNotFoundError: No module named 'nowhere'" + "!" * 100})
     with connected.begin(None) as tx:
-        tx.put_project_states([models.ProjectState(project="shop", active=1, crawl=0, armed=True, info=failed)])
+        tx.put_project_states([ProjectState(project="shop", active=1, crawl=0, armed=True, info=failed)])
     connected.close()
     shown = command("project", "show", "shop").out.splitlines()
     assert shown[3].startswith("its script could not be loaded: ModuleNotFoundError: No module named 'nowhere'!!")

@@ -17,7 +17,8 @@ from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.cli import check_config, local_checks
 from pyspider_lite.cli.check_config import encoding_hint
 from pyspider_lite.database import connect_projectdb, connect_taskdb
-from pyspider_lite.models import Beat, Project, WorkerRow
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.worker import Beat, WorkerRow
 
 
 @pytest.fixture

@@ -21,7 +21,9 @@ from pyspider_lite.database.base import Leader
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import Beat, DeadLetter, OrderKind, StatusBatch, WorkerRow
+from pyspider_lite.models.batch import StatusBatch
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.worker import Beat, OrderKind, WorkerRow
 from pyspider_lite.rpc import RpcServer
 from pyspider_lite.scheduler import roster as roster_module
 from pyspider_lite.scheduler.roster import Roster

@@ -13,7 +13,9 @@ from pyspider_lite.cli.cluster_view import View
 from pyspider_lite.cli.picture import Found, Picture, Remedy, TableSeen, some
 from pyspider_lite.database.base import Leader
 from pyspider_lite.database.inspection import Compared, ControlSeen
-from pyspider_lite.models import Beat, ControlKind, ProjectHead, ProjectState, WorkerRow
+from pyspider_lite.models.control import ControlKind
+from pyspider_lite.models.project import ProjectHead, ProjectState
+from pyspider_lite.models.worker import Beat, WorkerRow
 
 NOW = 1_000_000.0
 ROLES = ("scheduler", "fetcher", "processor", "result_worker")

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from pyspider_lite.database import connect_projectdb, connect_taskdb
 from pyspider_lite.database.base import NewRow
-from pyspider_lite.models import NewTask, Project, ProjectState, TaskEnd, TaskRestart, TaskStatus
+from pyspider_lite.models.project import Project, ProjectState
+from pyspider_lite.models.task import NewTask, TaskEnd, TaskRestart, TaskStatus
 from pyspider_lite.rpc import RpcServer, server
 from pyspider_lite.scheduler import explanation
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pyspider_lite.cli import jobs_view
 from pyspider_lite.database import connect_projectdb, connect_taskdb
-from pyspider_lite.models import CronJob, JobState, Project, ProjectState
+from pyspider_lite.models.project import CronJob, JobState, Project, ProjectState
 
 NOW = 1_700_000_100.0
 PROJECT = Project(name="shop", status="RUNNING", updatetime=1_600_000_000.0, generation="g")

@@ -14,7 +14,8 @@ import pytest
 from pyspider_lite.cli import task_choice, task_orders
 from pyspider_lite.database import connect_projectdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
-from pyspider_lite.models import NewTask, Project, TaskEnd, TaskStatus
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.task import NewTask, TaskEnd, TaskStatus
 from pyspider_lite.rpc import RpcServer, server
 
 FAILED = 250

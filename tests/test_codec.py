@@ -18,11 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from pyspider_lite import codec, models
+from pyspider_lite import codec
 from pyspider_lite.errors import BrokenMessage, MessageTooLarge, UnstorableValue
+from pyspider_lite.models.batch import NewTaskBatch, PageBatch, ResultBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, Task
 
-WIRE = [models.TaskBatch, models.PageBatch, models.ResultBatch, models.StatusBatch, models.NewTaskBatch]
-PIPE = [models.Page, models.Report, models.Dispatch, models.Control, models.Task]
+WIRE = [TaskBatch, PageBatch, ResultBatch, StatusBatch, NewTaskBatch]
+PIPE = [Page, Report, Dispatch, Control, Task]
 
 
 class Maker:
@@ -65,14 +70,14 @@ class Maker:
             return kind(**dict(self.fields(kind)))
         simple = {str: self.text, int: self.number, float: self.real, Any: self.anything, type(None): lambda: None}
         simple |= {bytes: lambda: self.random.randbytes(20), bool: lambda: self.random.random() < 0.5}
-        simple |= {msgspec.Raw: lambda: msgspec.Raw(codec.pack(self.make(models.NewTask)))}
+        simple |= {msgspec.Raw: lambda: msgspec.Raw(codec.pack(self.make(NewTask)))}
         return simple[kind]()
 
     def fields(self, kind: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:
         for field in msgspec.structs.fields(kind):
             if field.required or self.random.random() < 0.5:
                 # msgspec knows no union of the two
-                of_page = kind is models.FetchResponse and field.name == "content"
+                of_page = kind is FetchResponse and field.name == "content"
                 yield field.name, self.make(bytes | str if of_page else field.type)
 
 
@@ -81,12 +86,12 @@ def test_a_page_whose_content_is_neither_bytes_nor_text_cannot_be_read(content: 
     page = {"task": {"taskid": "t", "project": "p", "url": "u"}, "response": {"content": content}}
     forged = codec.MAGIC + b"\0" + msgspec.msgpack.encode({"type": "pages", "batch": "b", "pages": [page]})
     with pytest.raises(BrokenMessage, match="neither bytes nor text"):
-        codec.decode(forged, models.PageBatch)
+        codec.decode(forged, PageBatch)
 
 
 def plain(value: Any) -> Any:
     """The same with raw parts as bytes: those have no equality."""
-    if isinstance(value, models.NewTaskBatch):
+    if isinstance(value, NewTaskBatch):
         return [bytes(task) for task in value.tasks]
     return value
 
@@ -116,8 +121,8 @@ values = st.recursive(
 
 @given(values)
 def test_what_users_save_survives(value: Any) -> None:
-    report = models.Report(project="p", taskid="t", url="u", run=1, track={"save": value})
-    assert codec.decode(codec.encode(report), models.Report) == report
+    report = Report(project="p", taskid="t", url="u", run=1, track={"save": value})
+    assert codec.decode(codec.encode(report), Report) == report
 
 
 json_values = st.recursive(
@@ -150,14 +155,12 @@ def test_integers_of_any_size_survive_a_column(value: int) -> None:
 def test_random_bytes_are_broken(body: bytes) -> None:
     for prefix in (b"", codec.MAGIC, codec.MAGIC + b"\x00", codec.MAGIC + b"\x01"):
         with pytest.raises(BrokenMessage):
-            codec.decode(prefix + body, models.TaskBatch)
+            codec.decode(prefix + body, TaskBatch)
 
 
 def message(content: bytes = b"x" * 20_000) -> bytes:
-    page = models.Page(
-        task=models.Dispatch(taskid="t", project="p", url="u"), response=models.FetchResponse(content=content)
-    )
-    return codec.encode(models.PageBatch(batch="b", pages=[page]))
+    page = Page(task=Dispatch(taskid="t", project="p", url="u"), response=FetchResponse(content=content))
+    return codec.encode(PageBatch(batch="b", pages=[page]))
 
 
 @pytest.mark.parametrize("content", [b"short", random.Random(1).randbytes(20_000)], ids=["plain", "compressed"])
@@ -165,7 +168,7 @@ def test_a_message_that_was_cut_is_broken(content: bytes) -> None:
     body = message(content)
     for length in {*range(0, len(body), max(1, len(body) // 200)), len(body) - 1}:
         with pytest.raises(BrokenMessage):
-            codec.decode(body[:length], models.PageBatch)
+            codec.decode(body[:length], PageBatch)
 
 
 def test_a_message_with_flipped_bits_is_broken_or_another_message() -> None:
@@ -174,7 +177,7 @@ def test_a_message_with_flipped_bits_is_broken_or_another_message() -> None:
         changed = bytearray(body)
         changed[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
         try:
-            assert isinstance(codec.decode(bytes(changed), models.PageBatch), models.PageBatch)
+            assert isinstance(codec.decode(bytes(changed), PageBatch), PageBatch)
         except BrokenMessage as error:
             assert str(error)
 
@@ -188,14 +191,14 @@ def test_the_reason_says_what_is_wrong() -> None:
         codec.MAGIC: "unknown compression b''",
         codec.MAGIC + b"\x01nozstd": "broken compression",
         message(): "not a TaskBatch: ",
-        codec.encode(models.NewTaskBatch(tasks=[])): "not a TaskBatch: ",
+        codec.encode(NewTaskBatch(tasks=[])): "not a TaskBatch: ",
     }
     for body, reason in cases.items():
         with pytest.raises(BrokenMessage) as caught:
-            codec.decode(body, models.TaskBatch)
+            codec.decode(body, TaskBatch)
         assert reason in str(caught.value)
     with pytest.raises(BrokenMessage, match="not a Page: "):
-        codec.unpack(b"\xc1", models.Page)
+        codec.unpack(b"\xc1", Page)
 
 
 @pytest.mark.parametrize("write_size", [True, False])
@@ -206,7 +209,7 @@ def test_a_bomb_is_not_opened(write_size: bool) -> None:
     packed = packer.compress(bytes(codec.MAX_DECODED + 1)) + packer.flush()
     assert len(packed) < 100_000
     with pytest.raises(BrokenMessage):
-        codec.decode(codec.MAGIC + b"\x01" + packed, models.TaskBatch)
+        codec.decode(codec.MAGIC + b"\x01" + packed, TaskBatch)
 
 
 def test_a_bomb_that_lies_about_its_size_is_not_opened() -> None:
@@ -214,7 +217,7 @@ def test_a_bomb_that_lies_about_its_size_is_not_opened() -> None:
     lying = bytearray(small)
     lying[5] = 10  # frame content size, one byte
     with pytest.raises(BrokenMessage):
-        codec.decode(codec.MAGIC + b"\x01" + bytes(lying), models.TaskBatch)
+        codec.decode(codec.MAGIC + b"\x01" + bytes(lying), TaskBatch)
 
 
 @pytest.mark.parametrize("nested", [b"\x91", b"\x81\xa1a"])

@@ -17,7 +17,7 @@ from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import NewTaskBatch, TaskBatch
+from pyspider_lite.models.batch import NewTaskBatch, TaskBatch
 
 Connect = Callable[..., MessageQueue]
 _spaces = itertools.count()

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pyspider_lite import BaseHandler, crawl_config
-from pyspider_lite.models import ProjectHead, ProjectState, Task
+from pyspider_lite.models.project import ProjectHead, ProjectState
+from pyspider_lite.models.task import Task
 from pyspider_lite.scheduler.dispatch import to_dispatch
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pyspider_lite import cron
-from pyspider_lite.models import CronJob
+from pyspider_lite.models.project import CronJob
 
 BERLIN = "Europe/Berlin"
 HOUR, DAY = 3_600, 86_400

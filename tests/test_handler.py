@@ -12,7 +12,7 @@ from pyspider_lite import BaseHandler, Response, config, every
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler import Outcome
 from pyspider_lite.handler.curl import curl_to_arguments
-from pyspider_lite.models import FetchResponse
+from pyspider_lite.models.page import FetchResponse
 
 
 def run(handler: BaseHandler, callback: str = "cb", track: Any = None, **response: Any) -> Outcome:

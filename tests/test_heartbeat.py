@@ -18,19 +18,12 @@ from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import (
-    Beat,
-    Broken,
-    Claim,
-    Handover,
-    Item,
-    NewTask,
-    Release,
-    Report,
-    RunKey,
-    StatusBatch,
-    StatusItem,
-)
+from pyspider_lite.models.batch import StatusBatch, StatusItem
+from pyspider_lite.models.letter import Broken
+from pyspider_lite.models.names import RunKey
+from pyspider_lite.models.report import Item, Report
+from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 
 _spaces = itertools.count()
 

@@ -8,21 +8,13 @@ from msgspec import Raw
 from pyspider_lite import codec
 from pyspider_lite.cli import letter_ways
 from pyspider_lite.errors import BrokenMessage
-from pyspider_lite.models import (
-    RETRIED,
-    Beat,
-    Claim,
-    DeadLetter,
-    Dispatch,
-    Item,
-    NewTask,
-    NewTaskBatch,
-    QueueName,
-    Report,
-    ResultBatch,
-    StatusBatch,
-    TaskBatch,
-)
+from pyspider_lite.models.batch import NewTaskBatch, ResultBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import RETRIED, Item, Report
+from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Beat, Claim
 
 TASK = NewTask("t", "p", "http://a/")
 REPORT = Report(project="p", taskid="t", url="http://a/", run=3, items=[Item("", "1")])

@@ -13,7 +13,7 @@ import pytest
 
 from pyspider_lite import assembly, bootstrap, cli, configuration
 from pyspider_lite.cli import roles
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 from pyspider_lite.process_manager import ProcessManager
 from pyspider_lite.settings import Settings
 

@@ -14,7 +14,8 @@ from pyspider_lite import codec, message_queue, orders
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import Beat, Order, OrderKind, StatusBatch
+from pyspider_lite.models.batch import StatusBatch
+from pyspider_lite.models.worker import Beat, Order, OrderKind
 from pyspider_lite.orders import OrderWatch
 
 _spaces = itertools.count()

@@ -9,7 +9,7 @@ import lxml.html
 import pytest
 from pyquery import PyQuery
 
-from pyspider_lite.models import FetchResponse
+from pyspider_lite.models.page import FetchResponse
 from pyspider_lite.response import Response
 
 PAGE = """<html><head><title>T</title></head><body class="b"><div id="x" class="c d">one <b>two</b><br>three

@@ -12,19 +12,12 @@ from pyspider_lite.database import connect_resultdb
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
-from pyspider_lite.models import (
-    RETRIED,
-    Beat,
-    Broken,
-    Claim,
-    Item,
-    NewTask,
-    QueueName,
-    Release,
-    Report,
-    ResultBatch,
-    StatusBatch,
-)
+from pyspider_lite.models.batch import ResultBatch, StatusBatch
+from pyspider_lite.models.letter import Broken
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.report import RETRIED, Item, Report
+from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Beat, Claim, Release
 from pyspider_lite.result_worker import OneResultWorker, ResultWorker
 
 _spaces = itertools.count()

@@ -24,7 +24,7 @@ from pyspider_lite.bench.roles.subjects import ROLES, subjects
 from pyspider_lite.bench.rounds import Figures, Spread
 from pyspider_lite.bench.suite import CLUSTERS, STACKS
 from pyspider_lite.exit_codes import DONE, INCOMPLETE
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 
 F = TypeVar("F", bound=Callable[..., Any])
 

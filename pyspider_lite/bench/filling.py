@@ -19,7 +19,8 @@ from pyspider_lite import bootstrap, settings
 from pyspider_lite.bench import servers
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.base import NewRow
-from pyspider_lite.models import NewTask, Project, ProjectState, Task
+from pyspider_lite.models.project import Project, ProjectState
+from pyspider_lite.models.task import NewTask, Task
 
 #: rows of one file that MariaDB reads
 _CHUNK = 500_000

@@ -14,7 +14,7 @@ from typing import Any
 from pyspider_lite import assembly, bootstrap, configuration
 from pyspider_lite.bench import crawl, processes, site
 from pyspider_lite.bench.suite import ALL, Suite
-from pyspider_lite.models import Project, ProjectStatus
+from pyspider_lite.models.project import Project, ProjectStatus
 
 #: pages of each project
 PAGES = 10

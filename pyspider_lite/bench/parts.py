@@ -13,7 +13,10 @@ from pyspider_lite import assembly, bootstrap, codec, configuration, message_que
 from pyspider_lite.bench.rounds import Figures, Subject
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import Dispatch, NewTask, QueueName, Task, TaskBatch, TaskEnd, TaskStatus
+from pyspider_lite.models.batch import TaskBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.task import NewTask, Task, TaskEnd, TaskStatus
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = ("all", *(str(role) for role in Role))

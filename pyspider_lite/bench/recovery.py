@@ -24,7 +24,7 @@ from pyspider_lite.bench import processes
 from pyspider_lite.bench.recovery_suite import Daemons
 from pyspider_lite.bench.recovery_work import SLOW, Log, Site
 from pyspider_lite.bench.suite import STACKS
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 
 #: seconds that a recovery may take before the measurement fails
 _LIMIT = 60.0

@@ -16,7 +16,8 @@ from pyspider_lite.bench.servers_zookeeper import ZooKeeper
 from pyspider_lite.bench.suite import ALL, Plan, Suite
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Project, Role
+from pyspider_lite.models.names import Role
+from pyspider_lite.models.project import Project
 
 _NUMBERS = {Role.SCHEDULER: 2, Role.FETCHER: 2, Role.PROCESSOR: 4, Role.RESULT_WORKER: 3}
 

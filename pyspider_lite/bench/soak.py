@@ -20,7 +20,7 @@ from pyspider_lite import message_queue
 from pyspider_lite.bench import processes, servers, site
 from pyspider_lite.bench.suite import STACKS, Plan, Suite
 from pyspider_lite.errors import QueueError
-from pyspider_lite.models import QueueName
+from pyspider_lite.models.names import QueueName
 
 #: growth above this is a leak
 LIMIT = 0.05

@@ -19,7 +19,8 @@ from pyspider_lite.cli.terminal import say
 from pyspider_lite.database.base import Leader, TaskDB
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.log import mask_url
-from pyspider_lite.models import OrderKind, QueueName, Role, WorkerRow
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.worker import OrderKind, WorkerRow
 from pyspider_lite.rpc import client
 from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.settings import Settings

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from pyspider_lite.cli import cluster_view
 from pyspider_lite.cli.cluster_view import View, idle
 from pyspider_lite.cli.picture import REPAIR, Found, Picture, Remedy, some
-from pyspider_lite.models import QueueName, Role, WorkerRow
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.worker import WorkerRow
 from pyspider_lite.scheduler.apart import GOES_ALONE
 
 #: seconds by which a clock may differ; behind it is only believed while no more messages than that wait to be heard

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from pyspider_lite.database.base import Leader
-from pyspider_lite.models import Role, WorkerRow
+from pyspider_lite.models.names import Role
+from pyspider_lite.models.worker import WorkerRow
 
 #: seconds without a beat after which a worker is silent: three beats, and the time that the list takes
 SILENT_AFTER = 10.0

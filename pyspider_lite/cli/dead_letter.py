@@ -20,7 +20,8 @@ from pyspider_lite.codec import bytes_to_text
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import BrokenMessage, ConfigError
 from pyspider_lite.message_queue.base import MessageQueue
-from pyspider_lite.models import DeadLetter, LetterKind, QueueName
+from pyspider_lite.models.letter import DeadLetter, LetterKind
+from pyspider_lite.models.names import QueueName
 from pyspider_lite.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])

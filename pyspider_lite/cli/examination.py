@@ -21,7 +21,7 @@ from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.database.url import Target, parse
 from pyspider_lite.database.worker_table import peek
 from pyspider_lite.errors import DatabaseError, PyspiderLiteError
-from pyspider_lite.models import ACTIVE_PROJECT
+from pyspider_lite.models.project import ACTIVE_PROJECT
 from pyspider_lite.scheduler import rules
 from pyspider_lite.settings import Settings
 

@@ -11,7 +11,7 @@ from pyspider_lite.cli.terminal import say
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import ConfigError, PyspiderLiteError
 from pyspider_lite.handler.url import BadUrl, build_url, md5string
-from pyspider_lite.models import Task
+from pyspider_lite.models.task import Task
 from pyspider_lite.scheduler import explanation
 from pyspider_lite.settings import Settings
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspider_lite import cron
-from pyspider_lite.models import ACTIVE_PROJECT, CronJob, JobState, Project, ProjectState
+from pyspider_lite.models.project import ACTIVE_PROJECT, CronJob, JobState, Project, ProjectState
 
 
 def as_records(project: Project, state: ProjectState, now: float) -> list[dict[str, Any]]:

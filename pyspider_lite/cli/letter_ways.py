@@ -11,19 +11,11 @@ from msgspec.structs import replace
 
 from pyspider_lite import codec
 from pyspider_lite.errors import BrokenMessage, MessageTooLarge
-from pyspider_lite.models import (
-    RETRIED,
-    DeadLetter,
-    LetterKind,
-    NewTask,
-    NewTaskBatch,
-    PageBatch,
-    QueueName,
-    Report,
-    ResultBatch,
-    StatusBatch,
-    TaskBatch,
-)
+from pyspider_lite.models.batch import NewTaskBatch, PageBatch, ResultBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.letter import DeadLetter, LetterKind
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.report import RETRIED, Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import rules
 
 _KINDS: dict[str, type[msgspec.Struct]] = {

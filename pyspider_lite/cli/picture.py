@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from pyspider_lite.cli.cluster_view import View
 from pyspider_lite.database.inspection import Compared, ControlSeen
-from pyspider_lite.models import ProjectHead, ProjectState
+from pyspider_lite.models.project import ProjectHead, ProjectState
 
 #: how sentences name the command that mends what they tell of
 REPAIR = "`doctor --repair`"

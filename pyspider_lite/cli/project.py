@@ -22,7 +22,7 @@ from pyspider_lite.configuration import parse_rate
 from pyspider_lite.database.base import ProjectDB, TaskDB
 from pyspider_lite.database.names import verify_project_name
 from pyspider_lite.errors import ConfigError, RefusedToStart, ScriptError
-from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, ProjectStatus
+from pyspider_lite.models.project import ACTIVE_PROJECT, Project, ProjectState, ProjectStatus
 from pyspider_lite.scheduler import explanation
 
 #: seconds that `delete` waits for the scheduler

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from pyspider_lite.cli.picture import REPAIR, Found, Picture, Remedy, some
 from pyspider_lite.database.inspection import Compared, ControlSeen
-from pyspider_lite.models import ACTIVE_PROJECT, ControlKind
+from pyspider_lite.models.control import ControlKind
+from pyspider_lite.models.project import ACTIVE_PROJECT
 
 #: seconds after which control work should be done: the answer of a script about itself, a deletion, all else
 INFO_LATE, DELETE_LATE, CONTROL_LATE = 120.0, 60.0, 600.0

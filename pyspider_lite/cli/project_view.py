@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pyspider_lite.models import ACTIVE_PROJECT, ProjectHead, ProjectState
+from pyspider_lite.models.project import ACTIVE_PROJECT, ProjectHead, ProjectState
 from pyspider_lite.scheduler import explanation
 
 #: characters of a reason in the table; --format jsonl has all of them

@@ -17,7 +17,9 @@ from pyspider_lite.cli.project_checks import is_astray, wrong_counts
 from pyspider_lite.database.base import TaskTx
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
-from pyspider_lite.models import DeadLetter, LetterKind, ProjectState, QueueName
+from pyspider_lite.models.letter import DeadLetter, LetterKind
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.project import ProjectState
 from pyspider_lite.settings import Settings
 
 

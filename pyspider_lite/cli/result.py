@@ -14,7 +14,7 @@ import click
 from pyspider_lite import bootstrap, codec
 from pyspider_lite.cli import options
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.models import ResultRow
+from pyspider_lite.models.result import ResultRow
 
 #: rows from which the columns of a CSV are chosen
 CSV_SAMPLE = 30

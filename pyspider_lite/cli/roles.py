@@ -8,7 +8,7 @@ import click
 from pyspider_lite import bootstrap, managed_child, process_manager
 from pyspider_lite.cli import options
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 
 #: seconds before a daemon that cannot start ends, under supervisor: that starts it again at once, because only with startsecs=0
 #: does it heed exit code 2

@@ -13,7 +13,7 @@ from pyspider_lite.cli.task_choice import ALL, PAGE, Wanted, check_kinds, check_
 from pyspider_lite.cli.task_orders import cancel, retry, set_tasks
 from pyspider_lite.cli.terminal import say
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.models import Task, TaskStatus
+from pyspider_lite.models.task import Task, TaskStatus
 from pyspider_lite.scheduler import rules
 
 _STATUS = click.Choice([status.name for status in TaskStatus], case_sensitive=False)

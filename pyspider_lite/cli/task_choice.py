@@ -11,7 +11,7 @@ from pyspider_lite import error_kinds
 from pyspider_lite.cli.explain import find
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.models import Task, TaskStatus
+from pyspider_lite.models.task import Task, TaskStatus
 
 #: rows read at once, and tasks in one order: what the scheduler commits at once
 PAGE = 500

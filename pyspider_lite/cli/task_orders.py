@@ -17,7 +17,8 @@ from pyspider_lite.cli import options
 from pyspider_lite.cli.task_choice import ACTIVE, FAILING, RAN, Wanted, check_kinds, pages
 from pyspider_lite.cli.terminal import say
 from pyspider_lite.errors import PyspiderLiteError, RefusedToStart
-from pyspider_lite.models import ACTIVE_PROJECT, Task
+from pyspider_lite.models.project import ACTIVE_PROJECT
+from pyspider_lite.models.task import Task
 from pyspider_lite.settings import Settings
 
 #: seconds between two orders at most; it is as long as the last one took, so that the crawl has at least half of the scheduler

@@ -14,7 +14,10 @@ import msgspec
 from pyspider_lite import codec, database
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.errors import ConfigError, DatabaseError
-from pyspider_lite.models import Item, NewTask, Project, ResultRow, Task, TaskResult, TaskStatus
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import ResultRow, TaskResult
+from pyspider_lite.models.task import NewTask, Task, TaskStatus
 
 _TASK_COLUMNS = (
     *("taskid", "project", "url", "status", "schedule", "fetch", "process", "track", "lastcrawltime", "updatetime"),

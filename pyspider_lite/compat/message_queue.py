@@ -11,7 +11,8 @@ import msgspec
 
 from pyspider_lite import codec, message_queue
 from pyspider_lite.errors import ConfigError, QueueFull
-from pyspider_lite.models import NewTaskBatch, QueueName
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.names import QueueName
 
 __all__ = ["Empty", "Full", "connect_message_queue"]
 

@@ -11,24 +11,12 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pyspider_lite.models import (
-    Control,
-    DeadLetter,
-    DueKey,
-    LetterCount,
-    Project,
-    ProjectHead,
-    ProjectState,
-    ResultRow,
-    Task,
-    TaskEnd,
-    TaskPriority,
-    TaskRestart,
-    TaskResult,
-    TaskState,
-    WorkerRow,
-)
-from pyspider_lite.models import NewTask as NewTask  # part of the contract's vocabulary
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.letter import DeadLetter, LetterCount
+from pyspider_lite.models.project import Project, ProjectHead, ProjectState
+from pyspider_lite.models.result import ResultRow, TaskResult
+from pyspider_lite.models.task import DueKey, NewTask, Task, TaskEnd, TaskPriority, TaskRestart, TaskState
+from pyspider_lite.models.worker import WorkerRow
 
 
 class Leader(Struct, frozen=True, kw_only=True):

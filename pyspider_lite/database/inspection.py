@@ -16,7 +16,8 @@ from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import DEAD_LETTER, PROJECT_STATE, task_table
 from pyspider_lite.database.task_transaction import OwnStatements
 from pyspider_lite.database.url import Target
-from pyspider_lite.models import NewTask, ProjectState, TaskStatus
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.task import NewTask, TaskStatus
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from pyspider_lite.database.dialect import key_in
 from pyspider_lite.database.engine import Database
 from pyspider_lite.database.schema import DEAD_LETTER
-from pyspider_lite.models import DeadLetter, LetterCount
+from pyspider_lite.models.letter import DeadLetter, LetterCount
 
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(DeadLetter))
 _WRITTEN = tuple(name for name in _FIELDS if name != "seq")

@@ -14,7 +14,7 @@ from pyspider_lite.database.names import verify_project_name
 from pyspider_lite.database.schema import PROJECTS
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import DataError
-from pyspider_lite.models import Project, ProjectHead, ProjectStatus
+from pyspider_lite.models.project import Project, ProjectHead, ProjectStatus
 
 #: how ``inf`` is stored: MySQL has no infinity
 _UNLIMITED = -1.0

@@ -15,7 +15,7 @@ from pyspider_lite.database.schema import DROPPED
 from pyspider_lite.database.task_rows import chunks
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import DatabaseError, DataError
-from pyspider_lite.models import ResultRow, TaskResult
+from pyspider_lite.models.result import ResultRow, TaskResult
 
 #: rows in memory while results are streamed
 _PAGE = 100

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspider_lite.database.names import KEY_LENGTH
 from pyspider_lite.errors import ConfigError, DatabaseError, ScriptError
-from pyspider_lite.models import Project, ProjectHead, ProjectStatus
+from pyspider_lite.models.project import Project, ProjectHead, ProjectStatus
 
 _READ_ONLY = "projects in script files are read-only: edit the file {0}"
 

@@ -15,7 +15,7 @@ from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.schema import task_table
 from pyspider_lite.errors import DataError, UnstorableValue
-from pyspider_lite.models import NewTask, Task, TaskEnd, TaskPriority, TaskRestart, TaskState, TaskStatus
+from pyspider_lite.models.task import NewTask, Task, TaskEnd, TaskPriority, TaskRestart, TaskState, TaskStatus
 
 logger = logging.getLogger(__name__)
 

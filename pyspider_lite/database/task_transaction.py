@@ -16,17 +16,10 @@ from pyspider_lite.database.names import store_key
 from pyspider_lite.database.project_tables import ProjectTables
 from pyspider_lite.database.schema import CONTROL, PROJECT_STATE
 from pyspider_lite.errors import DataError, UnstorableValue
-from pyspider_lite.models import (
-    Control,
-    DeadLetter,
-    JobState,
-    NewTask,
-    ProjectState,
-    TaskEnd,
-    TaskPriority,
-    TaskRestart,
-    TaskState,
-)
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.project import JobState, ProjectState
+from pyspider_lite.models.task import NewTask, TaskEnd, TaskPriority, TaskRestart, TaskState
 
 _STATE_FIELDS = tuple(field.name for field in msgspec.structs.fields(ProjectState))
 _STATE_COLUMNS = tuple(PROJECT_STATE.c[name] for name in _STATE_FIELDS)

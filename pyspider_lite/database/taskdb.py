@@ -20,7 +20,11 @@ from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, co
 from pyspider_lite.database.url import Target
 from pyspider_lite.database.worker_table import WORKERS, WorkerTable
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import Control, ControlKind, DeadLetter, DueKey, LetterCount, ProjectState, Task, WorkerRow
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.letter import DeadLetter, LetterCount
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.task import DueKey, Task
+from pyspider_lite.models.worker import WorkerRow
 
 logger = logging.getLogger(__name__)
 

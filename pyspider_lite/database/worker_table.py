@@ -18,7 +18,7 @@ from pyspider_lite.database.schema import LEADER
 from pyspider_lite.database.task_rows import chunks
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Beat, WorkerRow
+from pyspider_lite.models.worker import Beat, WorkerRow
 
 WORKERS = sa.Table(
     "lite-worker",

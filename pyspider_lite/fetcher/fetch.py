@@ -19,7 +19,7 @@ from pyspider_lite.fetcher.redirects import Chain
 from pyspider_lite.fetcher.request import Defaults, Request
 from pyspider_lite.fetcher.robots import Robots
 from pyspider_lite.fetcher.urls import InvalidURL
-from pyspider_lite.models import Dispatch, FetchResponse
+from pyspider_lite.models.page import Dispatch, FetchResponse
 
 _BROWSERS = {"js": "phantomjs", "phantomjs": "phantomjs", "splash": "splash", "puppeteer": "puppeteer"}
 #: larger bodies are decompressed in a thread, so that the others need not wait

@@ -23,7 +23,9 @@ from pyspider_lite.fetcher.page_sender import PageSender
 from pyspider_lite.fetcher.urls import without_password
 from pyspider_lite.heartbeat import Heartbeat
 from pyspider_lite.message_queue.connection import Connect
-from pyspider_lite.models import Dispatch, FetchResponse, Page, QueueName, RunKey, TaskBatch
+from pyspider_lite.models.batch import TaskBatch
+from pyspider_lite.models.names import QueueName, RunKey
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
 from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)

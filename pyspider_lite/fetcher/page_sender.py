@@ -15,7 +15,9 @@ from pyspider_lite import codec
 from pyspider_lite.consumer import Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.heartbeat import Heartbeat
-from pyspider_lite.models import FetchResponse, Page, PageBatch, QueueName, RunKey
+from pyspider_lite.models.batch import PageBatch
+from pyspider_lite.models.names import QueueName, RunKey
+from pyspider_lite.models.page import FetchResponse, Page
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 from pyspider_lite import codec
 from pyspider_lite.counters import WINDOWS
 from pyspider_lite.fetcher.fetcher import Fetcher
-from pyspider_lite.models import Dispatch
+from pyspider_lite.models.page import Dispatch
 from pyspider_lite.rpc import FAULT
 from pyspider_lite.settings import MAX_POOLSIZE
 

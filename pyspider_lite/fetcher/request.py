@@ -14,7 +14,7 @@ from pyspider_lite import codec
 from pyspider_lite.fetcher.cookies import parse_cookie_header
 from pyspider_lite.fetcher.decoding import ACCEPT_ENCODING
 from pyspider_lite.fetcher.urls import sendable
-from pyspider_lite.models import Dispatch
+from pyspider_lite.models.page import Dispatch
 
 DEFAULT_USER_AGENT = f"pyspider_lite/{pyspider_lite.__version__}"
 

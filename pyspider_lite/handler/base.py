@@ -20,7 +20,7 @@ from pyspider_lite.handler.crawl import Call
 from pyspider_lite.handler.decorators import not_send_status
 from pyspider_lite.handler.run import KeyedItem, Outcome
 from pyspider_lite.handler.url import BadUrl, request_id
-from pyspider_lite.models import Message
+from pyspider_lite.models.report import Message
 from pyspider_lite.response import Response
 from pyspider_lite.response.document import Patterns
 

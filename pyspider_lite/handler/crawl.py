@@ -9,7 +9,7 @@ from typing import Any
 from pyspider_lite import codec, crawl_config
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler import url as urls
-from pyspider_lite.models import NewTask
+from pyspider_lite.models.task import NewTask
 
 #: H53: used up by crawl itself
 CONSUMED = ("params", "files", "taskid")

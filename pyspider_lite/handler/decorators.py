@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from msgspec.structs import replace
 
 from pyspider_lite import cron as clock
-from pyspider_lite.models import CronJob
+from pyspider_lite.models.project import CronJob
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,8 @@ from msgspec import Struct
 from pyspider_lite import codec
 from pyspider_lite.errors import UnstorableValue
 from pyspider_lite.handler.crawl import Call
-from pyspider_lite.models import Item, Message, NewTask
+from pyspider_lite.models.report import Item, Message
+from pyspider_lite.models.task import NewTask
 
 _OUR_FOLDER = str(Path(__file__).parent.parent)
 

@@ -21,7 +21,7 @@ from amqp.method_framing import frame_handler
 from pyspider_lite.errors import ConfigError, QueueError, QueueFull
 from pyspider_lite.message_queue.broker_url import PATIENCE, Broker
 from pyspider_lite.message_queue.kombu_queue import CONTENT_TYPE, KombuQueue, as_bytes
-from pyspider_lite.models import QueueName
+from pyspider_lite.models.names import QueueName
 
 #: seconds between heartbeats of those who hold messages; the broker waits for two
 _HEARTBEAT = 30

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspider_lite import message_queue
 from pyspider_lite.message_queue import broker_url
-from pyspider_lite.models import QueueName
+from pyspider_lite.models.names import QueueName
 
 #: the names that pyspider gave to its queues (behaviour Q2)
 _ORIGINAL = (

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pyspider_lite import old_names
-from pyspider_lite.models import Report
+from pyspider_lite.models.report import Report
 from pyspider_lite.processor import descendants
 from pyspider_lite.processor.child_process import ChildOptions
 from pyspider_lite.processor.pipe import Channel, Done, NeedScript, Part, Run, Script

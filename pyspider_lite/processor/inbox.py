@@ -4,7 +4,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from pyspider_lite.models import Page, QueueName
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Page
 
 #: batches in hand at once: one being worked on and the next; control work is short and comes one batch at a time
 _BATCHES = {QueueName.CONTROL: 1, QueueName.TO_PROCESSOR: 2}

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from pyspider_lite.models import Page, Report
+from pyspider_lite.models.page import Page
+from pyspider_lite.models.report import Report
 from pyspider_lite.processor import descendants, report
 from pyspider_lite.processor.child_process import ChildDied, ChildOptions, ChildProcess
 from pyspider_lite.processor.pipe import Done, Job, NeedScript, Part, Run, Script

@@ -11,7 +11,10 @@ from pyspider_lite import codec
 from pyspider_lite.consumer import Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.heartbeat import Heartbeat
-from pyspider_lite.models import Page, PageBatch, QueueName, Report, ResultBatch
+from pyspider_lite.models.batch import PageBatch, ResultBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Page
+from pyspider_lite.models.report import Report
 
 logger = logging.getLogger(__name__)
 

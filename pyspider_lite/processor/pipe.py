@@ -18,7 +18,9 @@ from msgspec import Struct
 
 from pyspider_lite import codec
 from pyspider_lite.errors import BrokenMessage
-from pyspider_lite.models import Page, Project, Report
+from pyspider_lite.models.page import Page
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
 
 T = TypeVar("T")
 

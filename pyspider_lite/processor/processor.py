@@ -18,7 +18,10 @@ from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.flight_recorder import Begun, FlightRecorder
 from pyspider_lite.heartbeat import Heartbeat
-from pyspider_lite.models import Page, PageBatch, QueueName, Report
+from pyspider_lite.models.batch import PageBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Page
+from pyspider_lite.models.report import Report
 from pyspider_lite.processor.child_process import ChildDied
 from pyspider_lite.processor.inbox import Inbox
 from pyspider_lite.processor.lane import LOOK_INTERVAL, Drained, Lane, Over

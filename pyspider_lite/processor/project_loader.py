@@ -20,7 +20,7 @@ from pyspider_lite import old_names
 from pyspider_lite.errors import ScriptError
 from pyspider_lite.handler import BaseHandler
 from pyspider_lite.log import LogFormatter
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 from pyspider_lite.processor import python2
 from pyspider_lite.processor.pipe import Script
 

@@ -9,7 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspider_lite import codec
-from pyspider_lite.models import Dispatch, FetchResponse, Item, NewTask, Page, Report
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.report import Item, Report
+from pyspider_lite.models.task import NewTask
 
 #: above one of these a report travels in parts (design, section 4)
 PART_FOLLOWS = 1000

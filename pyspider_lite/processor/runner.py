@@ -18,7 +18,9 @@ from typing import Any
 
 from pyspider_lite.handler import Outcome
 from pyspider_lite.log import mask_url
-from pyspider_lite.models import Dispatch, NewTask, Page, Report
+from pyspider_lite.models.page import Dispatch, Page
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.processor import python2, report
 from pyspider_lite.processor.captured import CapturedLog
 from pyspider_lite.processor.project_loader import Ask, ProjectLoader

@@ -14,7 +14,7 @@ from pyspider_lite.consumer import Backoff
 from pyspider_lite.database import names
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 from pyspider_lite.outages import Waiter
 from pyspider_lite.processor.pipe import NeedScript, Script
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import requests
 from requests.structures import CaseInsensitiveDict
 
-from pyspider_lite.models import FetchResponse
+from pyspider_lite.models.page import FetchResponse
 from pyspider_lite.response import document, encoding
 from pyspider_lite.response.document import Document
 

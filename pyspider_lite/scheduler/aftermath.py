@@ -8,7 +8,8 @@ from typing import Any
 
 from pyspider_lite import error_kinds
 from pyspider_lite.counters import Counters
-from pyspider_lite.models import Report, TaskStatus
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.control_work import ControlWork

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Iterable
 
-from pyspider_lite.models import DueKey
+from pyspider_lite.models.task import DueKey
 from pyspider_lite.scheduler.blame import APART_AFTER, Blame, LeaseKey
 from pyspider_lite.scheduler.leases import Leases
 

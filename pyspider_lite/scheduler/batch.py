@@ -7,7 +7,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pyspider_lite import codec
-from pyspider_lite.models import Control, DeadLetter, LetterKind, NewTask, QueueName, Report
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.letter import DeadLetter, LetterKind
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler.blame import LeaseKey, Toll
 from pyspider_lite.scheduler.job_states import Ticks
 from pyspider_lite.scheduler.plan import Plan

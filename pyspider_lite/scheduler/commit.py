@@ -9,7 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspider_lite.database.base import TaskDB, TaskTx
-from pyspider_lite.models import Control, CronJob, NewTask, ProjectState, Report
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.project import CronJob, ProjectState
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import control, rules, task_orders
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.known import KnownKeys

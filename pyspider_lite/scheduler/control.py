@@ -6,19 +6,12 @@ from typing import Any
 from pyspider_lite import codec, error_kinds
 from pyspider_lite import cron as clock
 from pyspider_lite.errors import UnstorableValue
-from pyspider_lite.models import (
-    CONTROL_RUN,
-    Control,
-    ControlKind,
-    CronJob,
-    Dispatch,
-    FetchResponse,
-    Message,
-    NewTask,
-    Page,
-    ProjectState,
-    Report,
-)
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.names import CONTROL_RUN
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.project import CronJob, ProjectState
+from pyspider_lite.models.report import Message, Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 #: characters of an answer that are kept at most: each commit reads and writes them again

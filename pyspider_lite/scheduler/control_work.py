@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from pyspider_lite import cron
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Control, ControlKind, CronJob, Report
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.project import CronJob
+from pyspider_lite.models.report import Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.blame import NOTHING

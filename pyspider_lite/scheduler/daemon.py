@@ -16,7 +16,9 @@ from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership, QueueError
 from pyspider_lite.heartbeat import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
-from pyspider_lite.models import Beat, NewTaskBatch, OrderKind, QueueName, Role, StatusBatch
+from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.worker import Beat, OrderKind
 from pyspider_lite.orders import OrderWatch
 from pyspider_lite.readings import Reading
 from pyspider_lite.scheduler import numbers

@@ -8,7 +8,9 @@ from collections import Counter
 
 from pyspider_lite import codec
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.models import Broken, Control, DeadLetter, LetterKind, QueueName, RunKey
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.letter import Broken, DeadLetter, LetterKind
+from pyspider_lite.models.names import QueueName, RunKey
 
 logger = logging.getLogger("scheduler")
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.flight_recorder import Begun
-from pyspider_lite.models import CONTROL_RUN, Control, RunKey, TaskStatus
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.names import CONTROL_RUN, RunKey
+from pyspider_lite.models.task import TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.blame import NOTHING

@@ -10,20 +10,11 @@ from typing import Any, Protocol
 from pyspider_lite import codec, crawl_config
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError, MessageTooLarge
-from pyspider_lite.models import (
-    Control,
-    ControlKind,
-    Dispatch,
-    DueKey,
-    NewTask,
-    Page,
-    PageBatch,
-    QueueName,
-    Role,
-    Task,
-    TaskBatch,
-    TaskStatus,
-)
+from pyspider_lite.models.batch import PageBatch, TaskBatch
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch, Page
+from pyspider_lite.models.task import DueKey, NewTask, Task, TaskStatus
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.apart import Gate
 from pyspider_lite.scheduler.blame import NOTHING

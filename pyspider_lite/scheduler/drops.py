@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pyspider_lite.models import NewTask
+from pyspider_lite.models.task import NewTask
 
 #: pages kept of each project
 KEPT = 100

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from pyspider_lite import error_kinds
-from pyspider_lite.models import ACTIVE_PROJECT, Project, ProjectState, Task, TaskState, TaskStatus
+from pyspider_lite.models.project import ACTIVE_PROJECT, Project, ProjectState
+from pyspider_lite.models.task import Task, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.blame import APART_AFTER, Toll
 

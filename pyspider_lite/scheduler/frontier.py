@@ -7,7 +7,7 @@ The window holds keys only; bodies are read at dispatch, and whatever does not f
 import math
 from bisect import bisect_left, insort
 
-from pyspider_lite.models import DueKey
+from pyspider_lite.models.task import DueKey
 
 #: sorts ascending, so that the best key is the last one and taking it costs nothing
 _Entry = tuple[int, float, int, str]

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pyspider_lite.models import NewTaskBatch, Report, StatusBatch, StatusItem
+from pyspider_lite.models.batch import NewTaskBatch, StatusBatch, StatusItem
+from pyspider_lite.models.report import Report
 
 #: messages that wait at most, and about how many tasks in them: a message may bring 5,000, and all that came is committed before anything
 #: is given out (measured with 100,000 tasks in 20 messages on a busy machine: 10 s without a page)

@@ -5,7 +5,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspider_lite import error_kinds
-from pyspider_lite.models import Control, CronJob, JobState, Report
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.project import CronJob, JobState
+from pyspider_lite.models.report import Report
 
 _MAX_ERROR = 300
 

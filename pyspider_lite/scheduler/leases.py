@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, QueueName, Release, Role, RunKey
+from pyspider_lite.models.names import CONTROL_RUN, QueueName, Role, RunKey
+from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 from pyspider_lite.scheduler.blame import MOST_SILENT, Blame, LeaseKey
 
 #: seconds without a beat after which a worker is dead: three beats

@@ -1,7 +1,8 @@
 """Reports that travel in parts: the last one, which ends the run, is held back until all the others are in (design, section 4).
 Pure."""
 
-from pyspider_lite.models import Report, RunKey
+from pyspider_lite.models.names import RunKey
+from pyspider_lite.models.report import Report
 
 
 class Parts:

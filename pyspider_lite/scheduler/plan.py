@@ -14,21 +14,10 @@ from msgspec.structs import replace
 
 from pyspider_lite import cron
 from pyspider_lite.database.base import NewRow
-from pyspider_lite.models import (
-    Control,
-    ControlKind,
-    CronJob,
-    DueKey,
-    JobState,
-    NewTask,
-    ProjectState,
-    Report,
-    TaskEnd,
-    TaskPriority,
-    TaskRestart,
-    TaskState,
-    TaskStatus,
-)
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.project import CronJob, JobState, ProjectState
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import DueKey, NewTask, TaskEnd, TaskPriority, TaskRestart, TaskState, TaskStatus
 from pyspider_lite.scheduler import control, job_states, rules
 from pyspider_lite.scheduler.blame import NOTHING, Toll
 from pyspider_lite.scheduler.job_states import Ticks

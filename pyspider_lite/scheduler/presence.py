@@ -2,7 +2,7 @@
 
 import logging
 
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 from pyspider_lite.scheduler.leases import Leases
 
 logger = logging.getLogger("scheduler")

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite.models import ACTIVE_PROJECT, CronJob, ProjectHead, ProjectState
+from pyspider_lite.models.project import ACTIVE_PROJECT, CronJob, ProjectHead, ProjectState
 from pyspider_lite.scheduler.drops import Drops
 from pyspider_lite.scheduler.frontier import Window
 from pyspider_lite.scheduler.token_bucket import TokenBucket

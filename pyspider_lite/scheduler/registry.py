@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from hashlib import md5
 
 from pyspider_lite.database.base import ProjectDB, TaskDB
-from pyspider_lite.models import ACTIVE_PROJECT, ProjectHead, ProjectState
+from pyspider_lite.models.project import ACTIVE_PROJECT, ProjectHead, ProjectState
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 logger = logging.getLogger("scheduler")

@@ -21,7 +21,7 @@ from pyspider_lite import outages
 from pyspider_lite.counters import WINDOWS
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import NewTask
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.rpc import FAULT
 from pyspider_lite.rpc.address import is_loopback
 from pyspider_lite.scheduler import checkup, rules

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError, DataError
-from pyspider_lite.models import Beat, StatusBatch, WorkerRow
+from pyspider_lite.models.batch import StatusBatch
+from pyspider_lite.models.worker import Beat, WorkerRow
 from pyspider_lite.outages import Waiter
 
 logger = logging.getLogger("scheduler")

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from pyspider_lite.models import NewTask, TaskState, TaskStatus
+from pyspider_lite.models.task import NewTask, TaskState, TaskStatus
 from pyspider_lite.scheduler.blame import NOTHING, Toll
 
 #: seconds before the first, second ... retry, and before all later ones (behaviour S42)

@@ -14,25 +14,14 @@ from pyspider_lite.consumer import Backoff
 from pyspider_lite.counters import Counters
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import BrokenMessage, DatabaseError, DataError, LostLeadership
-from pyspider_lite.models import (
-    CONTROL_RUN,
-    Beat,
-    Broken,
-    Claim,
-    Control,
-    Dispatch,
-    Handover,
-    LetterKind,
-    NewTask,
-    NewTaskBatch,
-    QueueName,
-    Release,
-    Report,
-    Role,
-    RunKey,
-    StatusBatch,
-    Task,
-)
+from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.letter import Broken, LetterKind
+from pyspider_lite.models.names import CONTROL_RUN, QueueName, Role, RunKey
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, Task
+from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 from pyspider_lite.outages import Waiter
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.aftermath import Aftermath

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pyspider_lite.models import DueKey, NewTask, TaskEnd, TaskPriority, TaskState, TaskStatus
+from pyspider_lite.models.task import DueKey, NewTask, TaskEnd, TaskPriority, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan, shape
 

@@ -20,7 +20,7 @@ from shop import Shop
 
 from pyspider_lite.database import connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.models import ProjectState
+from pyspider_lite.models.project import ProjectState
 
 HERE = Path(__file__).parent
 PROJECT = "quickstart"

@@ -9,7 +9,7 @@ from pyspider_lite.bench import filling, servers
 from pyspider_lite.bench.measures import projects, rows, submit
 from pyspider_lite.bench.suite import ALL
 from pyspider_lite.database import connect_taskdb
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 
 
 def test_the_table_is_filled_with_rows_like_those_that_are_written(tmp_path: Path) -> None:

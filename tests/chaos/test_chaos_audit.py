@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pyspider_lite import database
 from pyspider_lite.bench.chaos.audit import Audit
-from pyspider_lite.models import Item, TaskResult
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
 
 
 def test_writes_are_counted(tmp_path: Path) -> None:

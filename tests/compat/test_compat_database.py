@@ -12,7 +12,8 @@ from pyspider_lite import codec, message_queue
 from pyspider_lite.compat import database, dataurl, utils
 from pyspider_lite.compat import message_queue as old_queue
 from pyspider_lite.errors import ConfigError, DatabaseError
-from pyspider_lite.models import NewTask, NewTaskBatch
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.task import NewTask
 
 
 @pytest.fixture

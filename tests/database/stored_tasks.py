@@ -3,7 +3,7 @@
 from typing import Any
 
 from pyspider_lite.database.base import NewRow, TaskDB
-from pyspider_lite.models import NewTask, Task, TaskEnd, TaskStatus
+from pyspider_lite.models.task import NewTask, Task, TaskEnd, TaskStatus
 
 P = "shop"
 

@@ -11,7 +11,9 @@ from stored_tasks import P, new
 from pyspider_lite.database import connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
-from pyspider_lite.models import Item, TaskEnd, TaskResult, TaskStatus
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import TaskEnd, TaskStatus
 
 Urls = Callable[[str], str]
 

@@ -14,7 +14,11 @@ from pyspider_lite.bench.servers import PASSWORD, USER, MariaDb, PostgreSql
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb, deadlines
 from pyspider_lite.database.base import NewRow, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Control, Item, NewTask, ProjectState, TaskEnd, TaskResult, TaskStatus
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask, TaskEnd, TaskStatus
 
 P = "shop"
 

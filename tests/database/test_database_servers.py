@@ -9,7 +9,10 @@ from pyspider_lite.bench.servers import MariaDb, PostgreSql
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb, deadlines
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.errors import DatabaseError, DataError
-from pyspider_lite.models import Item, NewTask, Project, TaskResult
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask
 
 P = "shop"
 

@@ -10,7 +10,7 @@ import pytest
 from pyspider_lite.bench.servers import PASSWORD, USER, MariaDb, PostgreSql
 from pyspider_lite.database import connect_projectdb, connect_taskdb, deadlines, describe
 from pyspider_lite.errors import ConfigError, DatabaseError
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 
 DATA = Path(__file__).parent / "data"
 

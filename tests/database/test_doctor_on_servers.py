@@ -12,7 +12,11 @@ from pyspider_lite.cli import doctor
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.database.schema import CONTROL, LEADER, task_table
-from pyspider_lite.models import Control, ControlKind, Item, NewTask, Project, ProjectState, TaskResult
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.project import Project, ProjectState
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask
 
 P = "shop"
 #: what is always said here

@@ -10,17 +10,12 @@ from pyspider_lite.database import connect_resultdb, connect_taskdb, parse
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.database.schema import CONTROL, task_table
-from pyspider_lite.models import (
-    Control,
-    ControlKind,
-    DeadLetter,
-    Item,
-    NewTask,
-    ProjectState,
-    TaskEnd,
-    TaskResult,
-    TaskStatus,
-)
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask, TaskEnd, TaskStatus
 
 P = "shop"
 

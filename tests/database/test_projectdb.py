@@ -8,7 +8,7 @@ import pytest
 
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.errors import DataError
-from pyspider_lite.models import Project, ProjectStatus
+from pyspider_lite.models.project import Project, ProjectStatus
 
 
 @pytest.mark.behaviour("S7")

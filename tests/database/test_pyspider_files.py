@@ -13,7 +13,9 @@ from stored_tasks import end
 
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
-from pyspider_lite.models import Item, NewTask, TaskResult, TaskStatus
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask, TaskStatus
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = json.loads((DATA / "expected.json").read_text("utf-8"))

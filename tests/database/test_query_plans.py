@@ -14,7 +14,11 @@ from pyspider_lite.database import connect_resultdb, connect_taskdb
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.database.resultdb import SqlResultDB
 from pyspider_lite.database.taskdb import SqlTaskDB
-from pyspider_lite.models import Control, Item, NewTask, ProjectState, TaskEnd, TaskResult, TaskStatus
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask, TaskEnd, TaskStatus
 
 P = "shop"
 ROWS = 1_000_000

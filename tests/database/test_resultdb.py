@@ -7,7 +7,8 @@ import pytest
 
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DataError
-from pyspider_lite.models import Item, TaskResult
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
 
 pytestmark = pytest.mark.drivers
 

@@ -8,7 +8,7 @@ import pytest
 
 from pyspider_lite.database.script_files import ScriptFiles
 from pyspider_lite.errors import ConfigError, DatabaseError
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 
 pytestmark = pytest.mark.behaviour("D55")
 

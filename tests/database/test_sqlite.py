@@ -15,7 +15,8 @@ from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.database.engine import ANY_TABLE
 from pyspider_lite.database.task_rows import TaskStatements
 from pyspider_lite.errors import ConfigError, DatabaseError
-from pyspider_lite.models import NewTask, Project
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.task import NewTask
 
 P = "p"
 

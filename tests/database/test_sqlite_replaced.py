@@ -13,7 +13,10 @@ import pytest
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
-from pyspider_lite.models import Item, NewTask, Project, TaskResult
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Item
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import NewTask
 
 P = "p"
 

@@ -11,7 +11,8 @@ from stored_tasks import P, end, insert, new, one, submission
 
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.errors import DatabaseError, DataError, LostLeadership
-from pyspider_lite.models import NewTask, ProjectState, Task, TaskPriority, TaskRestart, TaskStatus
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.task import NewTask, Task, TaskPriority, TaskRestart, TaskStatus
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 

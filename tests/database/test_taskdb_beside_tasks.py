@@ -9,7 +9,9 @@ from stored_tasks import P, submission
 
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.models import Control, ControlKind, CronJob, DeadLetter, JobState, LetterCount, ProjectState
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.letter import DeadLetter, LetterCount
+from pyspider_lite.models.project import CronJob, JobState, ProjectState
 
 
 def test_control_work_is_entered_once_and_kept_in_order(taskdb: TaskDB) -> None:

@@ -12,7 +12,9 @@ from pyspider_lite.database.base import TaskDB
 from pyspider_lite.database.schema import LEADER
 from pyspider_lite.database.taskdb import SqlTaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
-from pyspider_lite.models import Control, ControlKind, DeadLetter, ProjectState
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.project import ProjectState
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 

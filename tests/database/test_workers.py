@@ -8,7 +8,7 @@ from pyspider_lite.database import connect_taskdb, parse
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.database.worker_table import peek
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Beat, WorkerRow
+from pyspider_lite.models.worker import Beat, WorkerRow
 
 
 def row(worker: str, seen: float = 1.0, **said: object) -> WorkerRow:

@@ -23,7 +23,10 @@ from pyspider_lite.fetcher.page_sender import PageSender
 from pyspider_lite.heartbeat import Heartbeat
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.connection import Connection
-from pyspider_lite.models import Claim, PageBatch, QueueName, Report, ResultBatch, RunKey, StatusBatch, TaskBatch
+from pyspider_lite.models.batch import PageBatch, ResultBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.names import QueueName, RunKey
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.worker import Claim
 from pyspider_lite.processor.processor import Processor
 from pyspider_lite.result_worker import ResultWorker
 from pyspider_lite.scheduler.commit import Committer

@@ -14,7 +14,7 @@ import pytest
 
 from pyspider_lite.bench import processes, servers, site
 from pyspider_lite.database import connect_taskdb
-from pyspider_lite.models import ProjectState
+from pyspider_lite.models.project import ProjectState
 
 sys.path.insert(0, str(Path(__file__).parent))
 from outage_cluster import Cluster, SqliteFiles, served_by

@@ -12,7 +12,9 @@ import pytest
 from pyspider_lite import codec
 from pyspider_lite.bench.servers import Redis
 from pyspider_lite.bench.tutorial_cluster import SCRIPT, Cluster
-from pyspider_lite.models import QueueName, Report, StatusBatch
+from pyspider_lite.models.batch import StatusBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.report import Report
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -22,7 +22,8 @@ import pytest
 from pyspider_lite import assembly, bootstrap
 from pyspider_lite.bench.chaos.manager import Manager, Slot
 from pyspider_lite.bench.chaos.stack import STACKS, Stack
-from pyspider_lite.models import Project, TaskStatus
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.task import TaskStatus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

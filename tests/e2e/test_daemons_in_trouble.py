@@ -13,9 +13,10 @@ import pytest
 import zstandard
 from places import HEAD, NOWHERE, PAGE, START, ended, fill, read_until, small_disk, start
 
-from pyspider_lite import codec, message_queue, models
+from pyspider_lite import codec, message_queue
 from pyspider_lite.bench.site import Site
-from pyspider_lite.models import QueueName
+from pyspider_lite.models.batch import NewTaskBatch, PageBatch, ResultBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.names import QueueName, Role
 
 pytestmark = pytest.mark.e2e
 
@@ -68,7 +69,7 @@ def test_no_trouble_with_xml_rpc_stops_a_daemon(place, line, taken, said):
 def test_the_exit_code_tells_the_signal(place, number, code):
     place.write("slow.py", HEAD + START + PAGE + "        import time\n        time.sleep(20)\n")
     processes = {"all": start(place.folder, "all")}
-    for role in models.Role:
+    for role in Role:
         processes[role] = start(place.folder, "--data-path", role, "--message-queue", NOWHERE, role)
     processes["one"] = start(place.folder, "--drain-timeout", "0.5", "one", "--verbose", "slow.py")
     for name, process in processes.items():
@@ -117,25 +118,25 @@ def crawled(suite: Any, site: Site) -> None:
 
 
 KINDS: dict[str, Any] = {
-    QueueName.NEW_TASKS: models.NewTaskBatch,
-    QueueName.STATUS: models.StatusBatch,
-    QueueName.TO_FETCHER: models.TaskBatch,
-    QueueName.TO_PROCESSOR: models.PageBatch,
-    QueueName.CONTROL: models.PageBatch,
-    QueueName.RESULTS: models.ResultBatch,
+    QueueName.NEW_TASKS: NewTaskBatch,
+    QueueName.STATUS: StatusBatch,
+    QueueName.TO_FETCHER: TaskBatch,
+    QueueName.TO_PROCESSOR: PageBatch,
+    QueueName.CONTROL: PageBatch,
+    QueueName.RESULTS: ResultBatch,
 }
 
 
 def broken_messages(queue: QueueName) -> list[tuple[bytes, str]]:
     """Bodies, and the reason why each cannot be read."""
     kind = KINDS[queue].__name__
-    other: Any = models.StatusBatch(items=[]) if queue != QueueName.STATUS else models.NewTaskBatch(tasks=[])
+    other: Any = StatusBatch(items=[]) if queue != QueueName.STATUS else NewTaskBatch(tasks=[])
     zeros = bytes(codec.MAX_DECODED + 1)
     stream = zstandard.ZstdCompressor().compressobj()
     packed = codec.MAGIC + b"\x01"
     page = {"task": {"taskid": "t", "project": "site", "url": "u"}, "response": {"content": {"no": "text"}}}
     forged = codec.MAGIC + b"\x00" + msgspec.msgpack.encode({"type": "pages", "batch": "b", "pages": [page]})
-    of_pages = [(forged, "not a PageBatch: content is a dict")] if KINDS[queue] is models.PageBatch else []
+    of_pages = [(forged, "not a PageBatch: content is a dict")] if KINDS[queue] is PageBatch else []
     return [
         *of_pages,
         (random.Random(queue).randbytes(2000), "not a message of pyspider_lite"),
@@ -157,7 +158,7 @@ def test_broken_bytes_on_each_queue_are_kept_aside_with_the_reason(make_suite):
         suite.start()
         suite.push("site", script_for(site))
         suite.wait(lambda: len(suite.results("site")) > 5)
-        before = {role: suite.children(role) for role in models.Role}
+        before = {role: suite.children(role) for role in Role}
         expected = []
         for name in QueueName:
             queue = message_queue.connect(f"builtin://{suite.folder}/data/queue.sock", name)
@@ -168,7 +169,7 @@ def test_broken_bytes_on_each_queue_are_kept_aside_with_the_reason(make_suite):
         count = 'select count(*) from "lite-dead-letter"'
         suite.wait(lambda: suite.query("task", count) == [(len(expected),)], 30)
         crawled(suite, site)
-        assert {role: suite.children(role) for role in models.Role} == before
+        assert {role: suite.children(role) for role in Role} == before
     rows = suite.query("task", 'select queue, reason from "lite-dead-letter"')
     for queue, reason in expected:
         row = next((row for row in rows if row[0] == queue and row[1].startswith(reason)), None)

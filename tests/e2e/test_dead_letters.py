@@ -10,7 +10,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from pyspider_lite import assembly, bootstrap, codec, configuration
-from pyspider_lite.models import DeadLetter, NewTask, NewTaskBatch, QueueName
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.task import NewTask
 
 pytestmark = pytest.mark.e2e
 

@@ -13,7 +13,8 @@ import pytest
 
 from pyspider_lite import bootstrap, message_queue, settings
 from pyspider_lite.database import connect_projectdb, connect_taskdb
-from pyspider_lite.models import Project, ProjectStatus, QueueName
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.project import Project, ProjectStatus
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyspider_lite import bootstrap, configuration
 from pyspider_lite.database.base import ProjectDB, TaskDB
-from pyspider_lite.models import JobState, Project
+from pyspider_lite.models.project import JobState, Project
 
 pytestmark = pytest.mark.e2e
 

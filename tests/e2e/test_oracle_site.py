@@ -19,7 +19,8 @@ import pytest
 
 from pyspider_lite import assembly, bootstrap, configuration
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Project, TaskStatus
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.task import TaskStatus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 

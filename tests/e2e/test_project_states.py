@@ -12,7 +12,8 @@ import pytest
 
 from pyspider_lite import assembly, bootstrap, configuration
 from pyspider_lite.bench import processes
-from pyspider_lite.models import Project, ProjectState, Task, TaskStatus
+from pyspider_lite.models.project import Project, ProjectState
+from pyspider_lite.models.task import Task, TaskStatus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -18,7 +18,7 @@ from pyspider_lite import message_queue
 from pyspider_lite.bench import servers, site
 from pyspider_lite.database import deadlines
 from pyspider_lite.log import mask_url
-from pyspider_lite.models import QueueName
+from pyspider_lite.models.names import QueueName
 
 sys.path.insert(0, str(Path(__file__).parent))
 from outage_cluster import GOES_ON, MAIN, OTHER, ROLES, Cluster, SqliteFiles, served_by

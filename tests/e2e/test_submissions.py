@@ -10,7 +10,7 @@ from xmlrpc.client import ServerProxy
 import pytest
 
 from pyspider_lite import assembly, configuration
-from pyspider_lite.models import Task, TaskStatus
+from pyspider_lite.models.task import Task, TaskStatus
 
 pytestmark = pytest.mark.e2e
 

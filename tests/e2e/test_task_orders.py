@@ -151,7 +151,7 @@ def command_on_rows(command: Callable[..., object], tmp_path, monkeypatch) -> Ca
 
     from pyspider_lite.database import connect_taskdb
     from pyspider_lite.database.base import NewRow
-    from pyspider_lite.models import NewTask
+    from pyspider_lite.models.task import NewTask
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

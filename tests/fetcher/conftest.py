@@ -14,7 +14,7 @@ import trustme
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
 from pyspider_lite.fetcher.request import Defaults
-from pyspider_lite.models import Dispatch, FetchResponse
+from pyspider_lite.models.page import Dispatch, FetchResponse
 
 
 class Seen(NamedTuple):

@@ -18,19 +18,11 @@ from pyspider_lite.fetcher.remote import Remote
 from pyspider_lite.fetcher.request import Defaults
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
-from pyspider_lite.models import (
-    Beat,
-    Broken,
-    Claim,
-    Dispatch,
-    Handover,
-    PageBatch,
-    QueueName,
-    Release,
-    Role,
-    StatusBatch,
-    TaskBatch,
-)
+from pyspider_lite.models.batch import PageBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.letter import Broken
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 
 
 class World:

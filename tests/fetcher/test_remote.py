@@ -19,7 +19,10 @@ from pyspider_lite.fetcher.remote import Remote
 from pyspider_lite.fetcher.request import Defaults
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
-from pyspider_lite.models import Beat, Dispatch, PageBatch, QueueName, Release, Role, StatusBatch, TaskBatch
+from pyspider_lite.models.batch import PageBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.worker import Beat, Release
 from pyspider_lite.rpc import RpcServer, server
 
 POOLSIZE = 4

@@ -3,7 +3,7 @@
 import pytest
 
 from pyspider_lite.fetcher.request import Defaults, Proxy, build, parse_proxy
-from pyspider_lite.models import Dispatch
+from pyspider_lite.models.page import Dispatch
 
 OK = {"process": {"ok": True}, "fetch": {"headers": {"ETag": '"e"', "last-modified": "Mon"}}}
 

@@ -9,7 +9,7 @@ from pyspider_lite.fetcher import robots
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
 from pyspider_lite.fetcher.request import Defaults
-from pyspider_lite.models import Dispatch
+from pyspider_lite.models.page import Dispatch
 
 RULES = (
     b"User-agent: *\nDisallow: /private\nAllow: /private/open\nDisallow: /*.pdf$\n\nUser-agent: nice\nDisallow: /nice\n"

@@ -12,7 +12,9 @@ from pyspider_lite import codec
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.message_queue.memory import MemoryQueue
-from pyspider_lite.models import Dispatch, NewTask, NewTaskBatch, TaskBatch
+from pyspider_lite.models.batch import NewTaskBatch, TaskBatch
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.task import NewTask
 
 BATCH, BATCHES = 100, 100
 

@@ -10,7 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pyspider_lite import crawl_config
-from pyspider_lite.models import Dispatch, FetchResponse, NewTask, Page, Project, Report
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.processor.pipe import Script
 from pyspider_lite.processor.runner import Runner
 from pyspider_lite.processor.scripts import script_md5

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.models import FetchResponse
+from pyspider_lite.models.page import FetchResponse
 from pyspider_lite.response import Response
 
 CHINESE = "产品名称：无线鼠标，价格便宜，欢迎选购"

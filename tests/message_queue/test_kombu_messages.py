@@ -17,7 +17,8 @@ from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.description import describe
 from pyspider_lite.message_queue.kombu_queue import KombuQueue
 from pyspider_lite.message_queue.redis_queue import unwrap
-from pyspider_lite.models import NewTask, NewTaskBatch
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.task import NewTask
 
 Open = Callable[..., MessageQueue]
 Broker = Redis | RabbitMq

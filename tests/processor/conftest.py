@@ -14,18 +14,12 @@ from pyspider_lite import codec
 from pyspider_lite.flight_recorder import FlightRecorder
 from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
-from pyspider_lite.models import (
-    Dispatch,
-    FetchResponse,
-    Handover,
-    Page,
-    PageBatch,
-    Project,
-    QueueName,
-    Report,
-    ResultBatch,
-    StatusBatch,
-)
+from pyspider_lite.models.batch import PageBatch, ResultBatch, StatusBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.worker import Handover
 from pyspider_lite.processor.processor import Options, Processor
 from pyspider_lite.processor.scripts import script_md5
 

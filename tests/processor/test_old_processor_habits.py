@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.models import Dispatch, FetchResponse, NewTask, Page, Project, Report
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.processor import processor
 from pyspider_lite.processor.pipe import Script
 from pyspider_lite.processor.project_loader import ProjectLoader

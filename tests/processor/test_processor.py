@@ -12,7 +12,11 @@ from callback_scripts import OK, gone, process, script
 
 from pyspider_lite import outages
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Broken, Claim, NewTask, QueueName, Report
+from pyspider_lite.models.letter import Broken
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Claim
 
 
 @pytest.mark.behaviour("P20", "P24")

@@ -1,6 +1,7 @@
 """Pages in hand that have not begun: which comes next, which wait apart, and when there is room for more."""
 
-from pyspider_lite.models import Dispatch, FetchResponse, Page, QueueName
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
 from pyspider_lite.processor import inbox
 from pyspider_lite.processor.inbox import Inbox
 

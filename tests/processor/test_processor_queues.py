@@ -7,7 +7,9 @@ import pytest
 from callback_scripts import OK, script
 
 from pyspider_lite.flight_recorder import FlightRecorder
-from pyspider_lite.models import Beat, Claim, PageBatch, QueueName, Release
+from pyspider_lite.models.batch import PageBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.worker import Beat, Claim, Release
 
 
 def until_told(folder: Path) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 from pyspider_lite.processor import project_loader
 from pyspider_lite.processor.pipe import Script
 from pyspider_lite.processor.project_loader import ProjectLoader

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from pyspider_lite.models import Project
+from pyspider_lite.models.project import Project
 from pyspider_lite.processor import python2
 from pyspider_lite.processor.pipe import Script
 from pyspider_lite.processor.project_loader import ProjectLoader

@@ -5,7 +5,9 @@ import itertools
 import pytest
 
 from pyspider_lite import codec
-from pyspider_lite.models import Dispatch, FetchResponse, Item, Message, NewTask, Page, Report
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.report import Item, Message, Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.processor import outbox, report
 from pyspider_lite.processor.captured import CapturedLog
 from pyspider_lite.processor.lane import time_limit

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspider_lite import error_kinds
-from pyspider_lite.models import Dispatch, FetchResponse, Page, Project
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.project import Project
 from pyspider_lite.processor.pipe import Script
 from pyspider_lite.processor.runner import Runner
 from pyspider_lite.processor.scripts import script_md5

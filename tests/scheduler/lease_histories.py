@@ -9,7 +9,8 @@ from typing import Any
 from lease_oracle import Oracle
 from played_cluster import FETCH, INBOUND, PAGES, PROJECT, RESULTS, STEP, Leader, Worker
 
-from pyspider_lite.models import Role, RunKey, TaskState, TaskStatus
+from pyspider_lite.models.names import Role, RunKey
+from pyspider_lite.models.task import TaskState, TaskStatus
 
 #: seconds within which everybody has found a server again that is back
 RECONNECT = 4.0

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 
 from played_cluster import PROJECT, STEP, Leader, Worker
 
-from pyspider_lite.models import Beat, Handover, Report, RunKey, TaskStatus
+from pyspider_lite.models.names import RunKey
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Beat, Handover
 
 if TYPE_CHECKING:
     from lease_histories import World

@@ -5,7 +5,10 @@ real rule for reports.
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pyspider_lite.models import Beat, Claim, Handover, ProjectState, QueueName, Release, Report, Role, RunKey
+from pyspider_lite.models.names import QueueName, Role, RunKey
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases
 from pyspider_lite.scheduler.plan import Plan, ProjectPlan
 

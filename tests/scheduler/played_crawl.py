@@ -9,27 +9,14 @@ from msgspec import Raw
 from pyspider_lite import codec
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import (
-    CONTROL_RUN,
-    Beat,
-    Claim,
-    Control,
-    ControlKind,
-    Dispatch,
-    NewTask,
-    NewTaskBatch,
-    PageBatch,
-    Project,
-    QueueName,
-    Report,
-    Role,
-    RunKey,
-    StatusBatch,
-    StatusItem,
-    Task,
-    TaskBatch,
-    TaskStatus,
-)
+from pyspider_lite.models.batch import NewTaskBatch, PageBatch, StatusBatch, StatusItem, TaskBatch
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.names import CONTROL_RUN, QueueName, Role, RunKey
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, Task, TaskStatus
+from pyspider_lite.models.worker import Beat, Claim
 from pyspider_lite.scheduler.inbox import Depths, Heard
 from pyspider_lite.scheduler.scheduler import Options, Scheduler
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.models import DeadLetter, NewTask, Report
+from pyspider_lite.models.letter import DeadLetter
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import control
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.plan import Plan

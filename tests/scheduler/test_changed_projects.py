@@ -4,7 +4,10 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import INFO, Crawl, beat, done, fails, links, new, runs
 
-from pyspider_lite.models import Claim, Message, QueueName, Role, TaskStatus
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.report import Message
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Claim
 
 # --- projects that change ------------------------------------------------------------------------------------------------
 

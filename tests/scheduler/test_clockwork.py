@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl, done, new
 
-from pyspider_lite.models import Dispatch, NewTask, Report, TaskStatus
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, TaskStatus
 
 DAY = 86_400
 #: midnight of some day to come: projects are stamped with the real time

@@ -19,22 +19,15 @@ from pyspider_lite.database.schema import LEADER
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.message_queue import connect
 from pyspider_lite.message_queue.base import MessageQueue
-from pyspider_lite.models import (
-    Beat,
-    Broken,
-    Control,
-    ControlKind,
-    Dispatch,
-    NewTask,
-    NewTaskBatch,
-    PageBatch,
-    Project,
-    QueueName,
-    Report,
-    StatusBatch,
-    TaskBatch,
-    TaskStatus,
-)
+from pyspider_lite.models.batch import NewTaskBatch, PageBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.letter import Broken
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, TaskStatus
+from pyspider_lite.models.worker import Beat
 from pyspider_lite.scheduler import daemon, leader
 from pyspider_lite.scheduler.daemon import SchedulerDaemon
 from pyspider_lite.scheduler.scheduler import Options

@@ -8,7 +8,10 @@ import pytest
 from msgspec import Raw
 from played_crawl import Away, Crawl, beat, claim, new, raw
 
-from pyspider_lite.models import Broken, DeadLetter, LetterKind, NewTask, NewTaskBatch, QueueName, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.letter import Broken, DeadLetter, LetterKind
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.task import NewTask, TaskStatus
 from pyspider_lite.scheduler import dead_letters
 from pyspider_lite.scheduler.leases import POISON_AFTER
 

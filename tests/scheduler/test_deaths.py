@@ -7,7 +7,11 @@ from played_crawl import Crawl, beat, done, new
 
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.flight_recorder import Begun
-from pyspider_lite.models import Beat, Claim, Dispatch, QueueName, Release, Role, StatusItem, TaskStatus
+from pyspider_lite.models.batch import StatusItem
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Beat, Claim, Release
 from pyspider_lite.scheduler.apart import FREE, LONGEST
 from pyspider_lite.scheduler.task_orders import TaskAction, TaskOrder
 

@@ -9,19 +9,14 @@ from played_crawl import Crawl, beat, claim, done, empty, fails, links, new
 
 from pyspider_lite import bootstrap
 from pyspider_lite.errors import DatabaseError, LostLeadership
-from pyspider_lite.models import (
-    Dispatch,
-    Handover,
-    Item,
-    Message,
-    Project,
-    QueueName,
-    Release,
-    StatusItem,
-    TaskBatch,
-    TaskResult,
-    TaskStatus,
-)
+from pyspider_lite.models.batch import StatusItem, TaskBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Item, Message
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Handover, Release
 
 
 class Breaks:

@@ -11,7 +11,11 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl, done, fails, links, new, raw
 
-from pyspider_lite.models import Dispatch, Message, NewTask, NewTaskBatch, ProjectState, Report, StatusItem, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch, StatusItem
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import ProjectState
+from pyspider_lite.models.report import Message, Report
+from pyspider_lite.models.task import NewTask, TaskStatus
 from pyspider_lite.scheduler import scheduler as heart
 
 Page = Callable[[Dispatch], Report]

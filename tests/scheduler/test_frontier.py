@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pyspider_lite.models import DueKey
+from pyspider_lite.models.task import DueKey
 from pyspider_lite.scheduler.frontier import Window
 
 

@@ -9,7 +9,10 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl, done, new
 
-from pyspider_lite.models import Dispatch, JobState, Report, TaskStatus
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import JobState
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import TaskStatus
 
 HOUR, DAY = 3_600, 86_400
 #: projects are stamped with the real time, so the counted clock is ahead of it

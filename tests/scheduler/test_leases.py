@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.models import CONTROL_RUN, Beat, Claim, Handover, Release, Role, RunKey
+from pyspider_lite.models.names import CONTROL_RUN, Role, RunKey
+from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 from pyspider_lite.scheduler.leases import DEAD_AFTER, ORDER_KNOWN, UNCLAIMED_AFTER, Leases, Lost
 
 Q, PAGES = "scheduler2fetcher", "fetcher2processor"

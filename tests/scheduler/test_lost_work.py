@@ -8,18 +8,11 @@ from msgspec.structs import replace
 from played_crawl import Crawl, Outlet, beat, claim, done, empty, fails, links, new, raw, runs
 
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import (
-    Claim,
-    Handover,
-    Message,
-    NewTaskBatch,
-    QueueName,
-    Release,
-    Role,
-    StatusBatch,
-    TaskBatch,
-    TaskStatus,
-)
+from pyspider_lite.models.batch import NewTaskBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.report import Message
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Claim, Handover, Release
 from pyspider_lite.scheduler.inbox import Heard
 
 

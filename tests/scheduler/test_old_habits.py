@@ -13,7 +13,11 @@ from msgspec.structs import replace
 from played_crawl import Crawl, done, fails, links, new
 
 from pyspider_lite.counters import Counters
-from pyspider_lite.models import Dispatch, Item, Message, Project, Report, TaskResult, TaskStatus
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Item, Message, Report
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import TaskStatus
 from pyspider_lite.scheduler import numbers
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.project_state import AutoPause

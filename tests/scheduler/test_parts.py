@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pyspider_lite.models import Report
+from pyspider_lite.models.report import Report
 from pyspider_lite.scheduler.parts import Parts
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from played_crawl import Crawl, done, fails, new
 
-from pyspider_lite.models import Dispatch, ProjectState
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.project import ProjectState
 from pyspider_lite.scheduler.project_state import AutoPause, PauseState
 
 BROKEN = {"fetch": {"ok": False, "status_code": 500}, "process": {"ok": False, "exception": "HTTP 500: no good"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyspider_lite.models import Beat
+from pyspider_lite.models.worker import Beat
 from pyspider_lite.scheduler.leases import Leases
 from pyspider_lite.scheduler.presence import Presence
 

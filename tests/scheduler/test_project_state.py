@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.models import DueKey, ProjectHead, ProjectState
+from pyspider_lite.models.project import ProjectHead, ProjectState
+from pyspider_lite.models.task import DueKey
 from pyspider_lite.scheduler.project_state import AutoPause, Info, PauseState, ProjectRun
 
 ORACLE = json.loads((Path(__file__).parents[1] / "data/oracle/scheduler.json").read_text())

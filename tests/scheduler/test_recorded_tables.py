@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl, done, fails, new
 
-from pyspider_lite.models import Task, TaskStatus
+from pyspider_lite.models.task import Task, TaskStatus
 from pyspider_lite.scheduler.scheduler import Options
 from pyspider_lite.scheduler.token_bucket import TokenBucket
 

@@ -4,7 +4,10 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl, beat, claim, done, fails, links, new, raw, runs
 
-from pyspider_lite.models import Claim, NewTaskBatch, QueueName, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Claim
 
 # --- reports ------------------------------------------------------------------------------------------------------------
 

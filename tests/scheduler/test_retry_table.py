@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 from played_crawl import Crawl, fails, new
 
-from pyspider_lite.models import Dispatch, NewTask, Report, TaskStatus
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, TaskStatus
 from pyspider_lite.scheduler import rules
 
 NOW = 1_600_000_000.0

@@ -9,7 +9,8 @@ import pytest
 
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import Beat, Claim, StatusBatch, WorkerRow
+from pyspider_lite.models.batch import StatusBatch
+from pyspider_lite.models.worker import Beat, Claim, WorkerRow
 from pyspider_lite.scheduler import roster as roster_module
 from pyspider_lite.scheduler.roster import Roster
 

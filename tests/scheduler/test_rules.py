@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pyspider_lite import cron
-from pyspider_lite.models import CronJob, NewTask, TaskState, TaskStatus
+from pyspider_lite.models.project import CronJob
+from pyspider_lite.models.task import NewTask, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
 
 ORACLE = json.loads((Path(__file__).parents[1] / "data/oracle/scheduler.json").read_text())

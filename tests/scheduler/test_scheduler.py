@@ -9,7 +9,10 @@ import pytest
 from msgspec import Raw
 from played_crawl import INFO, Crawl, beat, done, fails, links, new, raw
 
-from pyspider_lite.models import Dispatch, NewTask, NewTaskBatch, Role, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.names import Role
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.task import NewTask, TaskStatus
 from pyspider_lite.scheduler.scheduler import Options
 
 ORACLE = json.loads((Path(__file__).parents[1] / "data/oracle/scheduler.json").read_text())

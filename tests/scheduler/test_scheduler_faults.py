@@ -9,7 +9,8 @@ import pytest
 from played_crawl import Crawl, beat, claim, done, links, new, raw, runs
 
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import NewTaskBatch, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.task import TaskStatus
 
 
 class Faulty:

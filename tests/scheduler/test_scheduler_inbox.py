@@ -4,7 +4,9 @@ import pytest
 from msgspec import Raw
 
 from pyspider_lite import codec
-from pyspider_lite.models import NewTask, NewTaskBatch, Report, StatusBatch
+from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import inbox as inbox_module
 from pyspider_lite.scheduler.inbox import CAPACITY, MAX_TASKS, Inbox
 

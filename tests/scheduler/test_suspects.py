@@ -4,7 +4,12 @@ queue carries it."""
 import pytest
 from played_crawl import Crawl, beat, done, new
 
-from pyspider_lite.models import Beat, Claim, Dispatch, LetterKind, Message, QueueName, Role, TaskStatus
+from pyspider_lite.models.letter import LetterKind
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Message
+from pyspider_lite.models.task import TaskStatus
+from pyspider_lite.models.worker import Beat, Claim
 
 
 def processor(name: str, task: Dispatch, batch: str, queue: str, named: bool) -> list[Claim | Beat]:

@@ -11,7 +11,8 @@ import pytest
 from played_crawl import Away, Crawl, done, fails, new
 
 from pyspider_lite.errors import DataError
-from pyspider_lite.models import Dispatch, TaskStatus
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.task import TaskStatus
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.remote import Remote
 from pyspider_lite.scheduler.task_orders import MAX_TASKS, Outcome, TaskAction, TaskOrder

@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl, done, fails, links, new
 
-from pyspider_lite.models import Dispatch, NewTask, Report, TaskState, TaskStatus
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.drops import KEPT, Drop, Drops
 

@@ -5,7 +5,8 @@ from typing import Any
 from played_crawl import INFO, Crawl, done, new
 
 from pyspider_lite.cli.unloadable import unloadable
-from pyspider_lite.models import Dispatch, Report
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
 
 REASON = "ModuleNotFoundError: No module named 'nowhere'"
 PROCESS = {"ok": False, "error": "ModuleNotFoundError", "exception": "first\nNo module named 'nowhere'\n"}

@@ -7,7 +7,9 @@ import pytest
 from msgspec.structs import replace
 from played_crawl import Crawl
 
-from pyspider_lite.models import Beat, NewTask, QueueName, Role
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Beat
 from pyspider_lite.scheduler.inbox import Depths
 from pyspider_lite.scheduler.watchdog import STILL, Repair, Standing, Waiting, Watchdog, diagnose
 

@@ -16,7 +16,9 @@ from pyspider_lite.bench.chaos.audit import Audit
 from pyspider_lite.bench.chaos.harms import Harm, Kind
 from pyspider_lite.bench.chaos.queues import BuiltinBroker
 from pyspider_lite.errors import DatabaseError
-from pyspider_lite.models import QueueName, TaskResult, TaskStatus
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.result import TaskResult
+from pyspider_lite.models.task import TaskStatus
 from pyspider_lite.settings import Settings, sqlite_file
 
 PROJECT = "chaos"

@@ -9,7 +9,7 @@ from pyspider_lite.bench import processes, servers
 from pyspider_lite.bench.rounds import Figures, Subject
 from pyspider_lite.bench.suite import ALL, Plan, Suite
 from pyspider_lite.errors import PyspiderLiteError
-from pyspider_lite.models import Project, ProjectStatus
+from pyspider_lite.models.project import Project, ProjectStatus
 
 #: with so many projects as well, on `all`
 PROJECTS = 1_000

@@ -11,7 +11,9 @@ from pyspider_lite.bench.measures import list_of_pages
 from pyspider_lite.bench.rounds import Figures, Subject
 from pyspider_lite.bench.suite import ALL, Suite
 from pyspider_lite.errors import PyspiderLiteError
-from pyspider_lite.models import Project, ProjectStatus, Role, TaskStatus
+from pyspider_lite.models.names import Role
+from pyspider_lite.models.project import Project, ProjectStatus
+from pyspider_lite.models.task import TaskStatus
 from pyspider_lite.rpc import client
 
 PROJECTS = 1_000

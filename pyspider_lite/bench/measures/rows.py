@@ -18,7 +18,10 @@ from pyspider_lite.bench import filling, processes, servers
 from pyspider_lite.bench.roles import PROJECT, STANDSTILL, Station, put
 from pyspider_lite.bench.roles.scheduler import DATABASES, Crowd
 from pyspider_lite.bench.rounds import Figures, Subject
-from pyspider_lite.models import NewTaskBatch, Project, QueueName, Role, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.task import TaskStatus
 
 #: of MariaDB, while the table is filled and while it is measured
 _FILL_POOL, _POOL = "4G", "1G"

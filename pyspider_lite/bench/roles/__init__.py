@@ -24,7 +24,8 @@ from pyspider_lite.bench import processes, servers
 from pyspider_lite.errors import QueueError, RefusedToStart
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
-from pyspider_lite.models import Project, ProjectStatus, QueueName, Role
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.project import Project, ProjectStatus
 
 PROJECT = "bench"
 #: seconds without progress after which a run has failed, and for SIGTERM to end the daemon

@@ -8,7 +8,9 @@ from typing import Any
 from pyspider_lite import codec
 from pyspider_lite.bench import site
 from pyspider_lite.bench.roles import PROJECT, Station, put
-from pyspider_lite.models import Dispatch, PageBatch, QueueName, Role, TaskBatch
+from pyspider_lite.models.batch import PageBatch, TaskBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch
 
 #: tasks of a message, as the scheduler makes them for a pool of 100
 _BATCH = 25

@@ -11,7 +11,11 @@ import msgspec
 from pyspider_lite import codec
 from pyspider_lite.bench import crawl, site
 from pyspider_lite.bench.roles import PROJECT, Station, put
-from pyspider_lite.models import Dispatch, FetchResponse, Page, PageBatch, Project, QueueName, Report, ResultBatch, Role
+from pyspider_lite.models.batch import PageBatch, ResultBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch, FetchResponse, Page
+from pyspider_lite.models.project import Project
+from pyspider_lite.models.report import Report
 
 #: pages of a message, as fetchers send them
 _BATCH = 20

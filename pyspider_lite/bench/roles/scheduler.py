@@ -19,22 +19,12 @@ from pyspider_lite import bootstrap, codec
 from pyspider_lite.bench import servers
 from pyspider_lite.bench.roles import PROJECT, Station, put
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.models import (
-    Beat,
-    Claim,
-    Dispatch,
-    Handover,
-    NewTask,
-    NewTaskBatch,
-    PageBatch,
-    QueueName,
-    Report,
-    Role,
-    StatusBatch,
-    StatusItem,
-    TaskBatch,
-    TaskStatus,
-)
+from pyspider_lite.models.batch import NewTaskBatch, PageBatch, StatusBatch, StatusItem, TaskBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask, TaskStatus
+from pyspider_lite.models.worker import Beat, Claim, Handover
 
 #: follow-ups of a page; all but one are known
 _FOLLOWS = 10

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspider_lite.bench import crawl, site
 from pyspider_lite.bench.roles import fetcher, processor, scheduler
 from pyspider_lite.bench.rounds import Figures, Subject
-from pyspider_lite.models import Role
+from pyspider_lite.models.names import Role
 
 ROLES = (Role.SCHEDULER, Role.FETCHER, Role.PROCESSOR)
 

@@ -24,7 +24,10 @@ from pyspider_lite.bench.simulation.pages import Pages
 from pyspider_lite.bench.simulation.tally import Figures, Sample, Tally, shares
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import RefusedToStart
-from pyspider_lite.models import NewTask, NewTaskBatch, Project, ProjectStatus, QueueName, Role, StatusBatch, TaskStatus
+from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
+from pyspider_lite.models.names import QueueName, Role
+from pyspider_lite.models.project import Project, ProjectStatus
+from pyspider_lite.models.task import NewTask, TaskStatus
 from pyspider_lite.scheduler.daemon import OUT_CAPACITY
 from pyspider_lite.scheduler.inbox import CAPACITY, GATHER, Depths, Heard
 from pyspider_lite.scheduler.scheduler import MAX_BACKLOG, Options, Scheduler

@@ -8,7 +8,8 @@ from msgspec import Struct
 from pyspider_lite import codec
 from pyspider_lite.bench.simulation.pages import Pages
 from pyspider_lite.bench.simulation.workers import Fetcher, Processor, Put, ResultWorker, Travelling, Worker
-from pyspider_lite.models import PageBatch, QueueName, Role, TaskBatch
+from pyspider_lite.models.batch import PageBatch, TaskBatch
+from pyspider_lite.models.names import QueueName, Role
 
 #: page batches that may wait for each processor before fetchers hold back, as in `fetcher.gauge`
 _BATCHES_A_PROCESSOR = 4

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 
 from pyspider_lite.bench.roles.scheduler import new_task
-from pyspider_lite.models import Dispatch, NewTask
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.task import NewTask
 
 #: links of a page; all but one are known, as long as there are pages that are not
 LINKS = 10

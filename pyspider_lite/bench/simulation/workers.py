@@ -11,19 +11,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pyspider_lite.bench.roles.scheduler import report
-from pyspider_lite.models import (
-    Beat,
-    Claim,
-    Dispatch,
-    Handover,
-    NewTask,
-    QueueName,
-    Report,
-    Role,
-    RunKey,
-    StatusBatch,
-    StatusItem,
-)
+from pyspider_lite.models.batch import StatusBatch, StatusItem
+from pyspider_lite.models.names import QueueName, Role, RunKey
+from pyspider_lite.models.page import Dispatch
+from pyspider_lite.models.report import Report
+from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Beat, Claim, Handover
 
 #: seconds between two beats; items of one status message, and seconds that they gather
 _BEAT, _ITEMS, _GATHER = 2.0, 100, 0.01
