@@ -16,7 +16,8 @@ from pyspider_lite import message_queue, old_names, orders, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.health import Subject
-from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.readings import Watched

@@ -22,7 +22,7 @@ from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database import names
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError, DataError
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import ResultBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.report import RETRIED, Item, Report

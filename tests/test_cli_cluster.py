@@ -19,7 +19,8 @@ from pyspider_lite.cli.cluster_view import View
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import Leader
 from pyspider_lite.errors import ConfigError
-from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models.batch import StatusBatch
 from pyspider_lite.models.letter import DeadLetter

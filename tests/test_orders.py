@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pyspider_lite import codec, message_queue, orders
-from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models.batch import StatusBatch

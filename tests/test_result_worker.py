@@ -10,7 +10,8 @@ import pytest
 from pyspider_lite import codec
 from pyspider_lite.database import connect_resultdb
 from pyspider_lite.errors import DatabaseError, DataError
-from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
 from pyspider_lite.models.batch import ResultBatch, StatusBatch
 from pyspider_lite.models.letter import Broken

@@ -21,7 +21,7 @@ from pyspider_lite.fetcher.fetch import fetcher_of
 from pyspider_lite.fetcher.gauge import LOOK_EACH, Gauge
 from pyspider_lite.fetcher.page_sender import PageSender
 from pyspider_lite.fetcher.urls import without_password
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.message_queue.connection import Connect
 from pyspider_lite.models.batch import TaskBatch
 from pyspider_lite.models.names import QueueName, RunKey

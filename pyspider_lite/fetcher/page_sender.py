@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pyspider_lite import codec
 from pyspider_lite.consumer import Publisher
 from pyspider_lite.errors import MessageTooLarge
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName, RunKey
 from pyspider_lite.models.page import FetchResponse, Page

@@ -10,7 +10,7 @@ from functools import partial
 from pyspider_lite import codec
 from pyspider_lite.consumer import Publisher
 from pyspider_lite.errors import MessageTooLarge
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import PageBatch, ResultBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page

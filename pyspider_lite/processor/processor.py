@@ -17,7 +17,7 @@ from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
 from pyspider_lite.flight_recorder import Begun, FlightRecorder
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page

@@ -14,7 +14,7 @@ from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as ConnectOne
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership, QueueError
-from pyspider_lite.heartbeat import WorkerInfo
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
 from pyspider_lite.models.names import QueueName, Role

@@ -20,7 +20,7 @@ import sys, time
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models import NewTask
+from pyspider_lite.models.task import NewTask
 
 database = connect_taskdb(sys.argv[1])
 database.open_project("shop")

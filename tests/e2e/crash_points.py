@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Raw
-
-from pyspider_lite import cli, codec, consumer, heartbeat
+from pyspider_lite import cli, codec, consumer
 from pyspider_lite.errors import BrokenMessage
 from pyspider_lite.fetcher.page_sender import PageSender
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat import status_items
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.sender import StatusSender
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.connection import Connection
-from pyspider_lite.models.batch import PageBatch, ResultBatch, StatusBatch, TaskBatch
+from pyspider_lite.models.batch import PageBatch, ResultBatch, TaskBatch
 from pyspider_lite.models.names import QueueName, RunKey
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.worker import Claim
@@ -86,17 +86,12 @@ def _in_hand() -> list[Any]:
         return list(Here.leases.in_flight())
     if Here.heartbeat is None:
         return []
-    held: list[Any] = list(Here.heartbeat._batch_of)
+    held: list[Any] = list(Here.heartbeat._held)
     for body in [body for bodies in list(Here.arriving.values()) for body in bodies]:
         held += _runs(body)
-    for item in _items([*Here.sending, *Here.heartbeat._items.copy()]):
+    for item in status_items.unpack([*Here.sending, *Here.heartbeat._sender._items.copy()]):
         held += [item.key] if isinstance(item, Report) else getattr(item, "runs", [])
     return held
-
-
-def _items(packed: list[bytes]) -> list[Any]:
-    body = codec.pack(heartbeat._PackedBatch(items=[Raw(item) for item in packed]))
-    return list(codec.unpack(body, StatusBatch).items)
 
 
 def _runs(body: bytes) -> list[RunKey]:
@@ -158,16 +153,16 @@ def workers() -> None:
         if queue in _WORK:
             reach("taken", runs)
 
-    def said(self: Heartbeat, batch: list[bytes]) -> None:
-        items, Here.sending = _items(batch), []
+    def said(self: StatusSender, batch: list[bytes]) -> None:
+        items, Here.sending = status_items.unpack(batch), []
         for item in items:
             if isinstance(item, Claim) and item.queue in _WORK:
                 reach("claimed", item.runs)
         reach("reported", [item.key for item in items if isinstance(item, Report)])
 
     before(Heartbeat, "take", taken)
-    before(Heartbeat, "_send", lambda self, batch: setattr(Here, "sending", batch))
-    after(Heartbeat, "_send", said)
+    before(StatusSender, "_send", lambda self, batch: setattr(Here, "sending", batch))
+    after(StatusSender, "_send", said)
 
 
 def fetcher() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pyspider_lite import cli
 from pyspider_lite.database.resultdb import SqlResultDB
-from pyspider_lite.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.result import TaskResult
 from pyspider_lite.processor.outbox import ResultOutbox

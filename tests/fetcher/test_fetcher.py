@@ -16,7 +16,8 @@ from pyspider_lite.fetcher.fetcher import Fetcher
 from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
 from pyspider_lite.fetcher.remote import Remote
 from pyspider_lite.fetcher.request import Defaults
-from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
 from pyspider_lite.models.batch import PageBatch, StatusBatch, TaskBatch
 from pyspider_lite.models.letter import Broken

@@ -12,7 +12,8 @@ import pytest
 
 from pyspider_lite import codec
 from pyspider_lite.flight_recorder import FlightRecorder
-from pyspider_lite.heartbeat import Heartbeat, WorkerInfo
+from pyspider_lite.heartbeat.heartbeat import Heartbeat
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue
 from pyspider_lite.models.batch import PageBatch, ResultBatch, StatusBatch
 from pyspider_lite.models.names import QueueName
