@@ -10,135 +10,35 @@ from secrets import token_hex
 from typing import Any
 
 from pyspider_lite import flight_recorder, outages
-from pyspider_lite.consumer import Backoff, Consumer, Publisher
+from pyspider_lite.consumer import Backoff, Consumer
 from pyspider_lite.consumer import Connect as ConnectOne
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership, QueueError
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
-from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.worker import Beat, OrderKind
 from pyspider_lite.orders import OrderWatch
 from pyspider_lite.readings import Reading
-from pyspider_lite.scheduler import numbers
+from pyspider_lite.scheduler import numbers, queues
+from pyspider_lite.scheduler.database_clock import DatabaseClock
 from pyspider_lite.scheduler.election import Address
-from pyspider_lite.scheduler.inbox import Depths, Heard, Inbox
+from pyspider_lite.scheduler.hearing import Hearing
+from pyspider_lite.scheduler.inbox import CAPACITY, Heard, Inbox
 from pyspider_lite.scheduler.leader import Leadership
 from pyspider_lite.scheduler.presence import Presence
+from pyspider_lite.scheduler.queues import Connect, DepthWatch, Outlet
 from pyspider_lite.scheduler.roster import Roster
 from pyspider_lite.scheduler.scheduler import MAX_BACKLOG, Options, Scheduler
 
 logger = logging.getLogger("scheduler")
 
-#: connects to a queue; the flag asks for late acknowledgement
-Connect = Callable[[QueueName, bool], MessageQueue]
-
-#: batches that may wait in a publisher
-OUT_CAPACITY = 8
 #: seconds after a takeover in which the claims of workers are heard before anything is given out
 ADOPT_FOR = 2.5
-#: work queues whose length is watched, for batches that vanished from them
-_WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, QueueName.RESULTS)
-#: seconds without a message, and without having found status_queue empty, after which nothing can be heard: its server hangs, or we do
-_DEAF_AFTER = 1.5
-#: seconds of that after which connections have broken
-_BROKEN_AFTER = 4.0
 #: seconds in which `SchedulerDaemon.stop` is noticed
 _STOP_NOTICED = 0.25
-#: seconds between two looks at the database's clock, and between two tries while it does not answer
-_CLOCK_EVERY, _CLOCK_RETRY = 60.0, 5.0
 #: seconds between two lines in the log on what was done (behaviour S71)
 _SUMMARY_EVERY = 60.0
-#: seconds by which it may go back without consequences
-_CLOCK_SLACK = 1.0
-
-
-class _Out:
-    """A publisher as the dispatcher sees it. Before each put it looks whether we lead still: what was ready when we were frozen, or cut
-    off, is another's to give out by now."""
-
-    def __init__(self, connect: Connect, queue: QueueName, inbox: Inbox, leadership: Leadership) -> None:
-        self._inbox = inbox
-        self.publisher = Publisher(
-            lambda: connect(queue, False), capacity=OUT_CAPACITY, name=queue, may=lambda: not leadership.overdue
-        )
-        self.publisher.start()
-
-    def room(self) -> int:
-        return OUT_CAPACITY - self.publisher.pending
-
-    def put(self, batch: str, body: bytes) -> None:
-        # there is room: the dispatcher asked, and nobody else puts
-        self.publisher.put(body, sent=lambda: self._inbox.sent(batch), timeout=60.0)
-
-
-class _DepthWatch(threading.Thread):
-    """Measures the queues on a connection of its own, when asked."""
-
-    def __init__(self, connect: Connect, inbox: Inbox) -> None:
-        super().__init__(name="queue-depths", daemon=True)
-        self._connect = connect
-        self._inbox = inbox
-        self._queues: dict[QueueName, MessageQueue] = {}
-        self._asked: float | None = None
-        self._wake = threading.Event()
-        self._stopping = False
-
-    def ask(self, clock: float) -> None:
-        self._asked = clock
-        self._wake.set()
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
-
-    def run(self) -> None:
-        while not self._stopping:
-            self._wake.wait()
-            self._wake.clear()
-            asked, self._asked = self._asked, None
-            if asked is not None:
-                try:
-                    self._inbox.depths(Depths(asked, {name: self._queue(name).qsize() for name in _WATCHED}))
-                except QueueError as error:
-                    logger.debug("queues could not be measured: %s", error)
-                    self._close()
-        self._close()
-
-    def _queue(self, name: QueueName) -> MessageQueue:
-        if name not in self._queues:
-            self._queues[name] = self._connect(name, False)
-        return self._queues[name]
-
-    def _close(self) -> None:
-        for queue in self._queues.values():
-            queue.close()
-        self._queues.clear()
-
-
-class _Hearing:
-    """Whether workers can be heard."""
-
-    def __init__(self) -> None:
-        self._deaf_since: float | None = None
-        self._away = False
-        #: they can again, after so long that their connections have broken, too
-        self.came_back = False
-
-    def look(self, now: float, status: Consumer[StatusBatch]) -> bool:
-        """To be called each turn; True while they cannot be heard."""
-        away = status.waiting_since is not None
-        deaf = away or now - status.last_seen > _DEAF_AFTER
-        self.came_back = False
-        if deaf:
-            self._away |= away
-            if self._deaf_since is None:
-                self._deaf_since = status.last_seen
-        elif self._deaf_since is not None:
-            self.came_back = self._away or now - self._deaf_since > _BROKEN_AFTER
-            self._deaf_since, self._away = None, False
-        return deaf
 
 
 class SchedulerDaemon:
@@ -179,10 +79,7 @@ class SchedulerDaemon:
         #: what all else waits for, as the loop saw it last
         self._alone: dict[str, float] = {}
         self._stopping = self._holding = False
-        #: the database's time at the zero of this machine's monotonic clock
-        self._offset = time.time() - time.monotonic()
-        self._clock_due = float("-inf")
-        self._went_back = False
+        self._clock = DatabaseClock(taskdb)
         self._waiter = outages.Waiter()
         self._leadership: Leadership | None = None
         #: time.monotonic() of the loop's last turn
@@ -269,34 +166,20 @@ class SchedulerDaemon:
         assert self._roster is not None
         inbox = self.inbox = Inbox()
         self._roster.changed()
-        tasks_out = _Out(self._connect, QueueName.TO_FETCHER, inbox, leadership)
-        pages_out = _Out(self._connect, QueueName.CONTROL, inbox, leadership)
-        watch = _DepthWatch(self._connect, inbox)
+        tasks_out = Outlet(self._connect, QueueName.TO_FETCHER, inbox, leadership)
+        pages_out = Outlet(self._connect, QueueName.CONTROL, inbox, leadership)
+        watch = DepthWatch(self._connect, inbox)
         consumers: tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]] | tuple[()] = ()
         scheduler: Scheduler | None = None
         try:
             first = leadership.first and not self._has_workers()
             self._purge(first, lost)
-            scheduler = self._scheduler_cls(
-                taskdb=self._taskdb,
-                projectdb=self._projectdb,
-                resultdb=self._resultdb,
-                epoch=epoch,
-                tasks_out=tasks_out,
-                pages_out=pages_out,
-                now=self._now(),
-                options=self._options,
-                adopt_for=0.0 if first else ADOPT_FOR,
-            )
-            self._waiter.back()
-            forget = functools.partial(flight_recorder.forget, self._records)
-            scheduler.deaths.found(flight_recorder.left_behind(self._records) if self._records else {}, forget)
-            if self._holding:
-                scheduler.hold()
-            consumers = self._consumers(scheduler, inbox, leadership)
+            scheduler = self._make_scheduler(epoch, first, tasks_out, pages_out)
+            full = functools.partial(_is_full, scheduler)
+            consumers = queues.consumers(self._connect, inbox, leadership, full=full, overhear=self._roster.hear)
             for thread in (*consumers, watch):
                 thread.start()
-            self._went_back = False
+            self._clock.went_back = False
             self._loop(scheduler, lost, inbox, consumers[0], watch, leadership)
         except LostLeadership as error:
             logger.warning("epoch %d ends: %s", epoch, error)
@@ -314,6 +197,25 @@ class SchedulerDaemon:
                 out.stop(0.0)
             if scheduler is not None:
                 scheduler.end()
+
+    def _make_scheduler(self, epoch: int, first: bool, tasks_out: Outlet, pages_out: Outlet) -> Scheduler:
+        scheduler = self._scheduler_cls(
+            taskdb=self._taskdb,
+            projectdb=self._projectdb,
+            resultdb=self._resultdb,
+            epoch=epoch,
+            tasks_out=tasks_out,
+            pages_out=pages_out,
+            now=self._clock.now(),
+            options=self._options,
+            adopt_for=0.0 if first else ADOPT_FOR,
+        )
+        self._waiter.back()
+        forget = functools.partial(flight_recorder.forget, self._records)
+        scheduler.deaths.found(flight_recorder.left_behind(self._records) if self._records else {}, forget)
+        if self._holding:
+            scheduler.hold()
+        return scheduler
 
     def _has_workers(self) -> bool:
         """A cluster is at work, even if its leader row was made anew."""
@@ -337,71 +239,31 @@ class SchedulerDaemon:
             finally:
                 queue.close()
 
-    def _consumers(
-        self, scheduler: Scheduler, inbox: Inbox, leadership: Leadership
-    ) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
-        def room(seconds: float) -> bool:
-            # who may have been replaced takes nothing from the new leader
-            if leadership.overdue or scheduler.backlog >= MAX_BACKLOG:
-                time.sleep(min(seconds, 0.05))
-                return False
-            return inbox.room(seconds)
-
-        def status(batch: StatusBatch) -> None:
-            if self._roster is not None:
-                self._roster.hear(batch)
-            inbox.status(batch)
-
-        def broken(queue: str, reason: str, body: bytes) -> None:
-            inbox.command(lambda target: target.keep_aside(queue, reason, body))
-
-        return (
-            Consumer(
-                lambda: self._connect(QueueName.STATUS, False),
-                StatusBatch,
-                status,
-                broken=broken,
-                room=room,
-                name=QueueName.STATUS,
-                watch=True,
-            ),
-            Consumer(
-                lambda: self._connect(QueueName.NEW_TASKS, True),
-                NewTaskBatch,
-                inbox.new_tasks,
-                broken=broken,
-                room=room,
-                name=QueueName.NEW_TASKS,
-                ack=True,
-                watch=True,
-            ),
-        )
-
     def _loop(
         self,
         scheduler: Scheduler,
         lost: threading.Event,
         inbox: Inbox,
         status: Consumer[StatusBatch],
-        watch: _DepthWatch,
+        watch: DepthWatch,
         leadership: Leadership,
     ) -> None:
-        hearing = _Hearing()
+        hearing = Hearing()
         wake = 0.0
         asked = 0.0
         summed = time.monotonic()
         presence = Presence()
-        while not self._stopping and not lost.is_set() and not self._went_back:
+        while not self._stopping and not lost.is_set() and not self._clock.went_back:
             self.stepped = time.monotonic()
-            heard = inbox.collect(max(0.0, min(wake - self._now(), _STOP_NOTICED)))
+            heard = inbox.collect(max(0.0, min(wake - self._clock.now(), _STOP_NOTICED)))
             deaf = hearing.look(time.monotonic(), status)
             if hearing.came_back:
                 # workers come back some seconds after us
                 scheduler.leases.fresh_term()
-            if heard.nothing and self._now() < wake:
+            if heard.nothing and self._clock.now() < wake:
                 continue
             # everything that was said is heard: nothing waits here, and the consumer found its queue empty just now
-            heard.drained = len(heard.status) + len(heard.new) < 64 and not deaf and not leadership.overdue
+            heard.drained = len(heard.status) + len(heard.new) < CAPACITY and not deaf and not leadership.overdue
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
             self._load, self._alone = len(scheduler.leases), scheduler.holding
@@ -417,12 +279,12 @@ class SchedulerDaemon:
                 watch.ask(clock)
             if self._on_idle is not None and scheduler.idle:
                 self._on_idle(scheduler)
-        if self._went_back:
+        if self._clock.went_back:
             # what was put off until some time would wait too long
             logger.warning("the database's clock went back: beginning anew")
 
     def _step(self, scheduler: Scheduler, heard: Heard) -> float:
-        now = self._now()
+        now = self._clock.now()
         try:
             return scheduler.step(now, heard)
         except LostLeadership:
@@ -431,21 +293,12 @@ class SchedulerDaemon:
             logger.exception("an error in the scheduler's loop; going on")
             return now + 0.5
 
-    def _now(self) -> float:
-        """The database's time: what is due is written in it. Between two looks it goes on evenly, whatever becomes of our own clock."""
-        clock = time.monotonic()
-        if clock >= self._clock_due:
-            try:
-                offset = self._taskdb.time() - time.monotonic()
-                self._went_back |= offset < self._offset - _CLOCK_SLACK
-                self._offset = offset
-                self._clock_due = clock + _CLOCK_EVERY
-            except DatabaseError:
-                self._clock_due = clock + _CLOCK_RETRY  # the step says it
-        return clock + self._offset
-
     def _sleep(self, seconds: float) -> None:
         """Notices `stop`."""
         until = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < until:
             time.sleep(min(seconds, _STOP_NOTICED))
+
+
+def _is_full(scheduler: Scheduler) -> bool:
+    return scheduler.backlog >= MAX_BACKLOG

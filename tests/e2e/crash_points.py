@@ -30,9 +30,9 @@ from pyspider_lite.models.worker import Claim
 from pyspider_lite.processor.processor import Processor
 from pyspider_lite.result_worker import ResultWorker
 from pyspider_lite.scheduler.commit import Committer
-from pyspider_lite.scheduler.daemon import _Out
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.leases import Leases
+from pyspider_lite.scheduler.queues import Outlet
 
 #: where tasks, pages and results are taken from
 _WORK = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.RESULTS)
@@ -201,11 +201,11 @@ def scheduler() -> None:
     after(Committer, "_write", lambda self, tx, plan, batch, now: reach("written", of(batch)))
     after(Committer, "apply", lambda self, batch, now: reach("committed", of(batch)))
 
-    def leased(self: _Out, batch: str, body: bytes) -> None:
+    def leased(self: Outlet, batch: str, body: bytes) -> None:
         Here.batches[batch] = _runs(body)
         reach("leased", Here.batches[batch])
 
-    before(_Out, "put", leased)
+    before(Outlet, "put", leased)
     before(Inbox, "sent", lambda self, batch: reach("published", Here.batches.pop(batch)))
 
 

@@ -28,8 +28,9 @@ from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.project import Project, ProjectStatus
 from pyspider_lite.models.task import NewTask, TaskStatus
-from pyspider_lite.scheduler.daemon import OUT_CAPACITY
+from pyspider_lite.scheduler.hearing import DEAF_AFTER
 from pyspider_lite.scheduler.inbox import CAPACITY, GATHER, Depths, Heard
+from pyspider_lite.scheduler.queues import OUT_CAPACITY
 from pyspider_lite.scheduler.scheduler import MAX_BACKLOG, Options, Scheduler
 
 #: seconds of one turn of the crowd
@@ -38,8 +39,6 @@ _TURN = 0.01
 _QUEUE = 100
 #: tasks of a message that fills newtask_queue; seconds between two probes
 _SEED_BATCH, _PROBE = 1_000, 0.1
-#: seconds without a message after which nothing can be heard, as in the daemon
-_DEAF_AFTER = 1.5
 #: simulated seconds without a page after which a run has failed
 _STANDSTILL = 60.0
 
@@ -243,9 +242,9 @@ class _Loop:
 
     def _step(self) -> bool:
         """One step; True if it heard as much as it may, so that the next one is due at once."""
-        deaf = self._away and self.now - self._heard_at > _DEAF_AFTER
+        deaf = self._away and self.now - self._heard_at > DEAF_AFTER
         if not self._away:
-            if self.now - self._heard_at > _DEAF_AFTER:
+            if self.now - self._heard_at > DEAF_AFTER:
                 self._scheduler.leases.fresh_term()
             self._heard_at = self.now
         bodies = self._take()
