@@ -151,9 +151,10 @@ class Assembly:
     def _fetcher(self) -> Part:
         from pyspider_lite.fetcher.fetch import Fetch
         from pyspider_lite.fetcher.fetcher import Fetcher
-        from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+        from pyspider_lite.fetcher.http import HttpEngine
         from pyspider_lite.fetcher.remote import Remote
         from pyspider_lite.fetcher.request import Defaults
+        from pyspider_lite.fetcher.transfer import EngineOptions
 
         section = self._options.fetcher
         if section.ca_file and not os.path.isfile(section.ca_file):

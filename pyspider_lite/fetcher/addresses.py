@@ -1,6 +1,6 @@
 """Which addresses are never fetched: link-local ones and those where clouds hand out a machine's credentials.
 
-Pure. Asked by `http` for every address before it connects, and for literal addresses that a proxy would connect to.
+Pure. Asked by `transfer` for every address before it connects, and by `http` for literal addresses that a proxy would connect to.
 """
 
 import ipaddress
@@ -36,3 +36,8 @@ def literal(host: str) -> str | None:
         return socket.inet_ntoa(socket.inet_aton(host))
     except OSError:
         return None
+
+
+def refusal(address: str) -> str:
+    """Why it is not fetched."""
+    return f"{address} is a link-local or cloud metadata address, which is not fetched unless allow-link-local is set"

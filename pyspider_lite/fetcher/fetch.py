@@ -13,8 +13,9 @@ from typing import Any
 
 from pyspider_lite.fetcher import data_url, request
 from pyspider_lite.fetcher.decoding import decode
+from pyspider_lite.fetcher.exchange import Answer
 from pyspider_lite.fetcher.failure import FetchFailed
-from pyspider_lite.fetcher.http import Answer, HttpEngine
+from pyspider_lite.fetcher.http import HttpEngine
 from pyspider_lite.fetcher.redirects import Chain
 from pyspider_lite.fetcher.request import Defaults, Request
 from pyspider_lite.fetcher.robots import Robots

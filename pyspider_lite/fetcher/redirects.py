@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyspider_lite.fetcher.cookies import CookieJar
+from pyspider_lite.fetcher.exchange import Answer, Exchange
 from pyspider_lite.fetcher.failure import FetchFailed
-from pyspider_lite.fetcher.http import Answer, Exchange, HttpEngine
+from pyspider_lite.fetcher.http import HttpEngine
 from pyspider_lite.fetcher.request import Request
 from pyspider_lite.fetcher.urls import InvalidURL, resolve, same_site, without_password
 

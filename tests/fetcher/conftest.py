@@ -12,8 +12,9 @@ import pytest
 import trustme
 
 from pyspider_lite.fetcher.fetch import Fetch
-from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+from pyspider_lite.fetcher.http import HttpEngine
 from pyspider_lite.fetcher.request import Defaults
+from pyspider_lite.fetcher.transfer import EngineOptions
 from pyspider_lite.models.page import Dispatch, FetchResponse
 
 

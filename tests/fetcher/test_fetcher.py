@@ -13,9 +13,10 @@ import pytest
 from pyspider_lite import codec
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.fetcher import Fetcher
-from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+from pyspider_lite.fetcher.http import HttpEngine
 from pyspider_lite.fetcher.remote import Remote
 from pyspider_lite.fetcher.request import Defaults
+from pyspider_lite.fetcher.transfer import EngineOptions
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.memory import MemoryQueue

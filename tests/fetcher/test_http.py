@@ -13,7 +13,8 @@ import zstandard
 
 from pyspider_lite.fetcher.decoding import ACCEPT_ENCODING
 from pyspider_lite.fetcher.fetch import Fetch
-from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+from pyspider_lite.fetcher.http import HttpEngine
+from pyspider_lite.fetcher.transfer import EngineOptions
 from pyspider_lite.models.page import Dispatch
 
 BOMB = b"\0" * (40 * 1024 * 1024)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from pyspider_lite.bench.servers import free_port
-from pyspider_lite.fetcher.http import system_ca_file
+from pyspider_lite.fetcher.authorities import system_ca_file
 
 # --- TLS ---
 
@@ -140,7 +140,7 @@ def test_the_check_sees_what_a_name_resolves_to_and_can_be_turned_off(serve, get
     """Loopback stands in for the refused addresses, because no test may depend on what answers at the real ones."""
     server = serve()
     url = f"http://localhost:{server.port}/"
-    monkeypatch.setattr("pyspider_lite.fetcher.http.is_refused", lambda address: address in ("127.0.0.1", "::1"))
+    monkeypatch.setattr("pyspider_lite.fetcher.addresses.is_refused", lambda address: address in ("127.0.0.1", "::1"))
     response = get(url)
     assert (response.status_code, response.error_kind) == (599, "refused-address")
     assert server.connections == 0

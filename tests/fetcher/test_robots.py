@@ -7,8 +7,9 @@ import pytest
 
 from pyspider_lite.fetcher import robots
 from pyspider_lite.fetcher.fetch import Fetch
-from pyspider_lite.fetcher.http import EngineOptions, HttpEngine
+from pyspider_lite.fetcher.http import HttpEngine
 from pyspider_lite.fetcher.request import Defaults
+from pyspider_lite.fetcher.transfer import EngineOptions
 from pyspider_lite.models.page import Dispatch
 
 RULES = (
