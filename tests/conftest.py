@@ -7,7 +7,10 @@ from typing import NamedTuple
 import pytest
 
 from pyspider_lite import cli
-from pyspider_lite.bench.servers import MariaDb, PostgreSql, RabbitMq, Redis
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
 
 #: files that take a minute or more, the longest first
 LONG = [

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from pyspider_lite import __version__
-from pyspider_lite.bench.servers import PASSWORD, MariaDb, RabbitMq, Redis
-from pyspider_lite.bench.servers_zookeeper import ZooKeeper
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
+from pyspider_lite.bench.servers.server import PASSWORD
+from pyspider_lite.bench.servers.zookeeper import ZooKeeper
 from pyspider_lite.cli import check_config, local_checks
 from pyspider_lite.cli.check_config import encoding_hint
 from pyspider_lite.database import connect_projectdb, connect_taskdb

@@ -9,7 +9,8 @@ import click
 import pytest
 
 from pyspider_lite import cli, configuration
-from pyspider_lite.bench.servers import MariaDb, PostgreSql
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "cluster.md").read_text("utf-8")

@@ -12,7 +12,7 @@ import pytest
 import redis as redis_client
 
 from pyspider_lite import codec, message_queue
-from pyspider_lite.bench.servers import Redis
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.message_queue.base import MessageQueue

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from pyspider_lite import bootstrap, settings
-from pyspider_lite.bench import servers
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.server import Server
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.models.project import Project, ProjectState
@@ -47,7 +48,7 @@ def task(project: Project, index: int, root: str = "http://127.0.0.1:8000") -> N
 
 
 def fill(
-    options: settings.Settings, server: servers.Server | None, project: Project, first: int, end: int, root: str = ""
+    options: settings.Settings, server: Server | None, project: Project, first: int, end: int, root: str = ""
 ) -> None:
     """Store the open tasks ``first`` to ``end`` of a project, all due, and count them in its state row. Raises ValueError if what came of
     it is not what the product writes. Nobody else may use the taskdb."""
@@ -72,7 +73,7 @@ def fill(
             counts = counts or ProjectState(project=project.name, generation=project.generation)
             active = counts.active + end - first
             transaction.put_project_states([msgspec.structs.replace(counts, active=active, armed=True)])
-    if isinstance(server, servers.MariaDb):
+    if isinstance(server, MariaDb):
         _fill_mariadb(server, project.name, rows())
     else:
         file = settings.sqlite_file(options.taskdb)
@@ -102,7 +103,7 @@ def _fill_sqlite(file: str, table: str, rows: Rows) -> None:
         database.execute("pragma journal_mode=wal").fetchall()
 
 
-def _fill_mariadb(server: servers.MariaDb, table: str, rows: Rows) -> None:
+def _fill_mariadb(server: MariaDb, table: str, rows: Rows) -> None:
     """The indexes are dropped before and built at the end, by sorting: looking for the place of each row would take hours."""
     name = f"taskdb.`{table}`"
     indexes: dict[str, list[str]] = defaultdict(list)
@@ -136,7 +137,7 @@ def _write(path: Path, rows: Rows) -> bool:
     return path.stat().st_size > 0
 
 
-def size(options: settings.Settings, server: servers.Server | None) -> int:
+def size(options: settings.Settings, server: Server | None) -> int:
     """Bytes of the taskdb's files."""
     if server is not None:
         return sum(file.stat().st_size for file in (server.folder / "data" / "taskdb").iterdir())

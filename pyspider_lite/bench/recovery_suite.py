@@ -12,7 +12,7 @@ from typing import Any
 from pyspider_lite import assembly, bootstrap, settings
 from pyspider_lite.bench import processes
 from pyspider_lite.bench.recovery_work import COUNTS, FETCHER_NOTES, NOTES, RATES, RESULT_NOTES, SCRIPT, SLOW, Site
-from pyspider_lite.bench.servers_zookeeper import ZooKeeper
+from pyspider_lite.bench.servers.zookeeper import ZooKeeper
 from pyspider_lite.bench.suite import ALL, Plan, Suite
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError

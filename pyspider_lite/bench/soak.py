@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import click
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench import processes, servers, site
+from pyspider_lite.bench import processes, site
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.suite import STACKS, Plan, Suite
 from pyspider_lite.errors import QueueError
 from pyspider_lite.models.names import QueueName
@@ -169,11 +171,11 @@ class _Suite(Suite):
         with contextlib.suppress(QueueError):
             found["broker", "messages"] = sum(queue.qsize() for queue in self._queues)
         for server in self.servers:
-            if isinstance(server, servers.Redis):
+            if isinstance(server, Redis):
                 with server.client() as client:
                     found["broker", "memory, MB"] = client.info("memory")["used_memory"] / 1e6
                     found["broker", "keys"] = client.dbsize()
-            elif isinstance(server, servers.RabbitMq) and server.process is not None:
+            elif isinstance(server, RabbitMq) and server.process is not None:
                 found["broker", "memory, MB"] = sum(map(processes.rss, processes.tree(server.process.pid))) / 1e6
         return found
 

@@ -12,7 +12,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from pyspider_lite import assembly, configuration
-from pyspider_lite.bench import processes, servers
+from pyspider_lite.bench import processes
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
+from pyspider_lite.bench.servers.server import Server
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.settings import Settings
@@ -25,8 +30,8 @@ _RPC_ANYWHERE = {"scheduler": {"xmlrpc_port": 0}, "fetcher": {"xmlrpc_port": 0}}
 class Plan(NamedTuple):
     """Where a suite keeps its queues and rows; "" for what `all` brings along."""
 
-    broker: type[servers.Redis] | type[servers.RabbitMq] | None = None
-    database: type[servers.MariaDb] | type[servers.PostgreSql] | None = None
+    broker: type[Redis] | type[RabbitMq] | None = None
+    database: type[MariaDb] | type[PostgreSql] | None = None
 
     @property
     def name(self) -> str:
@@ -37,7 +42,7 @@ class Plan(NamedTuple):
 
 
 ALL = Plan()
-CLUSTERS = (Plan(servers.Redis, servers.MariaDb), Plan(servers.RabbitMq, servers.PostgreSql))
+CLUSTERS = (Plan(Redis, MariaDb), Plan(RabbitMq, PostgreSql))
 #: as command lines spell them (`chaos` has the same)
 STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan in CLUSTERS}}
 
@@ -64,7 +69,7 @@ class Suite:
         self._verbose = verbose
         self._stack = contextlib.ExitStack()
         self.folder = folder
-        self.servers: list[servers.Server] = []
+        self.servers: list[Server] = []
         self.roots: list[subprocess.Popen[bytes]] = []
         self._resultdb: ResultDB | None = None
 

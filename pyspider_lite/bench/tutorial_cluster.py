@@ -15,7 +15,11 @@ import psycopg
 import pymysql
 
 from pyspider_lite.bench.machines import Machine, Network
-from pyspider_lite.bench.servers import PASSWORD, USER, MariaDb, PostgreSql, RabbitMq, Redis
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 from pyspider_lite.bench.tutorial_site import Request, TutorialSite, title
 
 #: our command line, in the folder of a machine

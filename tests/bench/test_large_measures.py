@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from pyspider_lite import configuration
-from pyspider_lite.bench import filling, servers
+from pyspider_lite.bench import filling
 from pyspider_lite.bench.measures import projects, rows, submit
+from pyspider_lite.bench.servers.mariadb import MariaDb
 from pyspider_lite.bench.suite import ALL
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.models.project import Project
@@ -35,7 +36,7 @@ def test_a_row_that_is_not_like_them_is_noticed(tmp_path: Path, monkeypatch: pyt
 
 
 def test_mariadb_has_all_its_indexes_again(tmp_path: Path) -> None:
-    with servers.MariaDb() as server:
+    with MariaDb() as server:
         urls = {kind: server.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
         options = configuration.load(None, {"data_path": str(tmp_path), **urls}, {}).settings
         made = []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspider_lite.bench.servers import PostgreSql
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 
 
 def shared_memory(server: PostgreSql) -> tuple[str, set[Path]]:

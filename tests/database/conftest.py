@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from pyspider_lite.bench.servers import MariaDb, PostgreSql
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 

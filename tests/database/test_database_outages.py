@@ -10,7 +10,9 @@ import psycopg
 import pymysql
 import pytest
 
-from pyspider_lite.bench.servers import PASSWORD, USER, MariaDb, PostgreSql
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb, deadlines
 from pyspider_lite.database.base import NewRow, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyspider_lite.bench.servers import MariaDb, PostgreSql
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb, deadlines
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.errors import DatabaseError, DataError

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspider_lite.bench.servers import PASSWORD, USER, MariaDb, PostgreSql
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 from pyspider_lite.database import connect_projectdb, connect_taskdb, deadlines, describe
 from pyspider_lite.errors import ConfigError, DatabaseError
 from pyspider_lite.models.project import Project

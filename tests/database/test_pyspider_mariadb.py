@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from stored_tasks import end
 
-from pyspider_lite.bench.servers import PASSWORD, USER, MariaDb
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 from pyspider_lite.database import connect_projectdb, connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.models.project import Project

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from pyspider_lite.bench.servers import MariaDb, PostgreSql
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.database import connect_resultdb, connect_taskdb
 from pyspider_lite.database.inspection import Inspection
 from pyspider_lite.database.resultdb import SqlResultDB

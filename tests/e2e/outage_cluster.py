@@ -16,11 +16,15 @@ from typing import Any
 from places import SITE_SCRIPT
 
 from pyspider_lite import assembly, configuration
-from pyspider_lite.bench import servers, site
+from pyspider_lite.bench import site
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.errors import DatabaseError
 
 ROLES = ("scheduler", "result_worker", "processor", "fetcher")
-MAIN, OTHER = (servers.Redis, servers.MariaDb), (servers.RabbitMq, servers.PostgreSql)
+MAIN, OTHER = (Redis, MariaDb), (RabbitMq, PostgreSql)
 DATABASES = ("taskdb", "projectdb", "resultdb")
 #: seconds after the return of a server within which work has to go on
 GOES_ON = 10.0

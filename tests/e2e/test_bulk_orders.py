@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite.bench import processes, servers, site
+from pyspider_lite.bench import processes, site
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.models.project import ProjectState
 
@@ -98,8 +100,8 @@ def order(cluster: Cluster, words: tuple[str, ...], asked: Callable[[], int]) ->
 
 @pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
 def test_a_million_tasks_beside_a_crawl(tmp_path: Path, kind: str) -> None:
-    database: Any = SqliteFiles(tmp_path) if kind == "sqlite" else servers.MariaDb()
-    with served_by(tmp_path, servers.Redis(), database) as cluster, site.Site(50_000, size=500) as served:
+    database: Any = SqliteFiles(tmp_path) if kind == "sqlite" else MariaDb()
+    with served_by(tmp_path, Redis(), database) as cluster, site.Site(50_000, size=500) as served:
         cluster.broker.start()
         if kind == "mariadb":
             database.start()

@@ -10,7 +10,7 @@ import kombu
 import pytest
 
 from pyspider_lite import codec
-from pyspider_lite.bench.servers import Redis
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.tutorial_cluster import SCRIPT, Cluster
 from pyspider_lite.models.batch import StatusBatch
 from pyspider_lite.models.names import QueueName

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from pyspider_lite import bootstrap
-from pyspider_lite.bench import servers, site
+from pyspider_lite.bench import site
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.redis import Redis
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 
 sys.path.insert(0, str(Path(__file__).parent))
 from outage_cluster import GOES_ON, MAIN, OTHER, ROLES, Cluster, served_by
@@ -30,15 +33,14 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
 @pytest.mark.behaviour("C92")
 def test_no_server_is_there_at_start_then_the_password_is_wrong(cluster: Cluster) -> None:
     wrong = {
-        kind: cluster.database.url(kind).replace(servers.PASSWORD, "s3cret-new")
-        for kind in ("taskdb", "projectdb", "resultdb")
+        kind: cluster.database.url(kind).replace(PASSWORD, "s3cret-new") for kind in ("taskdb", "projectdb", "resultdb")
     }
     cluster.start(**wrong)
     cluster.wait(lambda: all(cluster.speaks(role) for role in ROLES), 30)
     cluster.wait(lambda: all(not cluster.ready(role)["ready"] for role in ROLES), 30)
     for role in ROLES:
         assert cluster.ask(role, "healthz")[0] == 200
-    shown = f"mysql+taskdb://{servers.USER}:***@127.0.0.1:{cluster.database.port}/taskdb"
+    shown = f"mysql+taskdb://{USER}:***@127.0.0.1:{cluster.database.port}/taskdb"
     assert shown in cluster.ready("scheduler")["waiting"]
     assert list(cluster.ready("fetcher")["waiting"]) == [cluster.broker.url]
     cluster.broker.start()
@@ -47,7 +49,7 @@ def test_no_server_is_there_at_start_then_the_password_is_wrong(cluster: Cluster
     # another reason is said when it has been the reason for ten seconds
     cluster.wait(lambda: "Access denied" in cluster.log("scheduler") or "1045" in cluster.log("scheduler"), 30)
     assert not cluster.ready("scheduler")["ready"]
-    cluster.database.execute(f"alter user '{servers.USER}'@'%' identified by 's3cret-new'")
+    cluster.database.execute(f"alter user '{USER}'@'%' identified by 's3cret-new'")
     cluster.wait(lambda: all(cluster.ready(role)["ready"] for role in ROLES), GOES_ON)
     with site.Site(150) as served:
         cluster.crawl(served)
@@ -116,7 +118,7 @@ def test_outages_under_load(cluster: Cluster, seconds: float) -> None:
         for server in (cluster.broker, cluster.database):
             server.cut()
             cluster.goes_on(served.pages)
-        if isinstance(cluster.broker, servers.Redis):
+        if isinstance(cluster.broker, Redis):
             with cluster.broker.client() as client:
                 client.flushall()
             cluster.goes_on(served.pages)
@@ -149,7 +151,7 @@ def test_databases_are_dropped(cluster: Cluster) -> None:
     cluster.broker.start()
     cluster.database.start()
     cluster.start()
-    postgresql = isinstance(cluster.database, servers.PostgreSql)
+    postgresql = isinstance(cluster.database, PostgreSql)
 
     def drop(kind: str, role: str) -> None:
         before = len(cluster.log(role))

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench import servers, site
+from pyspider_lite.bench import site
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.database import deadlines
 from pyspider_lite.log import mask_url
 from pyspider_lite.models.names import QueueName
@@ -119,7 +121,7 @@ def connections_are_cut_again_and_again(cluster: Cluster) -> Iterator[None]:
 def deadlocks(cluster: Cluster) -> Iterator[None]:
     """Somebody takes the tasks, which the scheduler wants, and then the leader row, which it has."""
     database = cluster.database
-    server = "mariadb" if isinstance(database, servers.MariaDb) else "postgresql"
+    server = "mariadb" if isinstance(database, MariaDb) else "postgresql"
     many, tasks, leader, number = _SQL[server]
     database.execute(*_PREPARE[server], **_WHERE[server])
 
@@ -197,7 +199,7 @@ def test_troubles_under_load(tmp_path: Path, kinds: Any, troubles: list[Trouble]
 
 @pytest.mark.slow
 def test_files_of_sqlite_are_locked_for_long(tmp_path: Path) -> None:
-    with served_by(tmp_path, servers.Redis(), SqliteFiles(tmp_path)) as cluster, site.Site(600) as served:
+    with served_by(tmp_path, Redis(), SqliteFiles(tmp_path)) as cluster, site.Site(600) as served:
         cluster.broker.start()
         cluster.start()
         cluster.crawl(served, RATE)

@@ -17,7 +17,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from pyspider_lite.bench import processes, servers
+from pyspider_lite.bench import processes
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.redis import Redis
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -238,7 +240,7 @@ class Daemons:
 
 @pytest.fixture
 def daemons(tmp_path: Path) -> Iterator[Daemons]:
-    with servers.Redis() as broker, servers.MariaDb() as database:
+    with Redis() as broker, MariaDb() as database:
         made = Daemons(tmp_path, broker, database)
         yield made
         made.kill_all()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pyspider_lite.bench.servers import free_port
+from pyspider_lite.bench.servers.ports import free_port
 from pyspider_lite.fetcher.redirects import Chain
 
 

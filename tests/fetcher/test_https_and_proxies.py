@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pyspider_lite.bench.servers import free_port
+from pyspider_lite.bench.servers.ports import free_port
 from pyspider_lite.fetcher.authorities import system_ca_file
 
 # --- TLS ---

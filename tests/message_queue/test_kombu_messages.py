@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from pyspider_lite import codec, message_queue
-from pyspider_lite.bench.servers import PASSWORD, USER, RabbitMq, Redis
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 from pyspider_lite.errors import BrokenMessage, MessageTooLarge, QueueError
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.description import describe

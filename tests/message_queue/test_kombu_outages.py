@@ -15,7 +15,8 @@ import kombu
 import pytest
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench.servers import RabbitMq, Redis
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.errors import QueueError, QueueFull
 from pyspider_lite.message_queue import redis_queue
 from pyspider_lite.message_queue.base import MessageQueue

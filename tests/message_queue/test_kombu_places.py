@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench.servers import PASSWORD, USER, RabbitMq, Redis, free_port
+from pyspider_lite.bench.servers.ports import free_port
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
+from pyspider_lite.bench.servers.server import PASSWORD, USER
 from pyspider_lite.errors import QueueError
 from pyspider_lite.message_queue.description import describe
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspider_lite import outages
-from pyspider_lite.bench.servers_zookeeper import ZooKeeper
+from pyspider_lite.bench.servers.zookeeper import ZooKeeper
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import ConfigError, CoordinationError, LostLeadership

@@ -18,7 +18,7 @@ _START = 30.0
 
 
 class BuiltinBroker:
-    """Started and stopped like `bench.servers.Server`."""
+    """Started and stopped like `bench.servers.server.Server`."""
 
     name = "builtin"
 

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspider_lite import assembly, configuration, message_queue
-from pyspider_lite.bench import servers
 from pyspider_lite.bench.chaos import harms
 from pyspider_lite.bench.chaos.audit import Audit
 from pyspider_lite.bench.chaos.harms import Harm, Kind
 from pyspider_lite.bench.chaos.queues import BuiltinBroker
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.rabbitmq import RabbitMq
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.result import TaskResult
@@ -27,8 +30,8 @@ DATABASES = ("taskdb", "projectdb", "resultdb")
 DRAIN = 5.0
 STACKS: dict[str, tuple[Any, Any]] = {
     "builtin-sqlite": (BuiltinBroker, None),
-    "redis-mariadb": (servers.Redis, servers.MariaDb),
-    "rabbitmq-postgresql": (servers.RabbitMq, servers.PostgreSql),
+    "redis-mariadb": (Redis, MariaDb),
+    "rabbitmq-postgresql": (RabbitMq, PostgreSql),
 }
 _CUTS = 3
 
@@ -120,7 +123,7 @@ class Stack:
         return server.process.pid if server is not None and server.process is not None else 0
 
     def _flush(self) -> None:
-        if isinstance(self.broker, servers.Redis):
+        if isinstance(self.broker, Redis):
             with self.broker.client() as client:
                 client.flushall()
             return

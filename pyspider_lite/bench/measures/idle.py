@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyspider_lite import bootstrap
-from pyspider_lite.bench import processes, servers
+from pyspider_lite.bench import processes
 from pyspider_lite.bench.rounds import Figures, Subject
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.suite import ALL, Plan, Suite
 from pyspider_lite.errors import PyspiderLiteError
 from pyspider_lite.models.project import Project, ProjectStatus
@@ -99,7 +100,7 @@ def _leads(suite: Suite) -> bool:
 def _commands(suite: Suite) -> int:
     """That the Redis got so far, if there is one."""
     for server in suite.servers:
-        if isinstance(server, servers.Redis):
+        if isinstance(server, Redis):
             with server.client() as client:
                 return int(client.info("stats")["total_commands_processed"])
     return 0

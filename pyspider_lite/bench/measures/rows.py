@@ -14,10 +14,12 @@ from typing import Any
 from msgspec import Raw
 
 from pyspider_lite import bootstrap, codec
-from pyspider_lite.bench import filling, processes, servers
+from pyspider_lite.bench import filling, processes
 from pyspider_lite.bench.roles import PROJECT, STANDSTILL, Station, put
 from pyspider_lite.bench.roles.scheduler import DATABASES, Crowd
 from pyspider_lite.bench.rounds import Figures, Subject
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.ports import free_port
 from pyspider_lite.models.batch import NewTaskBatch
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.project import Project
@@ -43,7 +45,7 @@ def _subject(folder: Path, database: str, rows: int) -> Subject:
 
 def measure(folder: Path, database: str, rows: int) -> Figures:
     """What `_Table.look` finds, as ``tenth`` and ``whole``, and how often the first goes into the second."""
-    port = servers.free_port()
+    port = free_port()
     config = {"scheduler": {"no_xmlrpc": True}, "health_port": port}
     with Station(folder, Role.SCHEDULER, config, DATABASES[database]) as station:
         table = _Table(station, port, min(_MOST, rows // 10 // _PART))
@@ -99,15 +101,15 @@ class _Table:
 
     def _fill(self, rows: int) -> None:
         server = self._station.server
-        if isinstance(server, servers.MariaDb):
+        if isinstance(server, MariaDb):
             self._restart(server, _FILL_POOL)
         filling.fill(self._station.settings, server, self._project, self._filled, rows)
         self._filled = rows
-        if isinstance(server, servers.MariaDb):
+        if isinstance(server, MariaDb):
             self._restart(server, _POOL)
 
     @staticmethod
-    def _restart(server: servers.MariaDb, pool: str) -> None:
+    def _restart(server: MariaDb, pool: str) -> None:
         server.stop()
         server.buffer_pool = pool
         server.start()

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from pyspider_lite.bench import crawl, processes, servers
+from pyspider_lite.bench import crawl, processes
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.errors import RefusedToStart
 
 CONCURRENCY = 64
@@ -88,7 +89,7 @@ class PeerRun:
         self._program = program
         self._target = target
         self._stack = contextlib.ExitStack()
-        self._redis: servers.Redis | None = None
+        self._redis: Redis | None = None
         self._roots: list[subprocess.Popen[bytes]] = []
         self._ended = _of_ended()
         #: file -> where reading goes on, and lines so far
@@ -106,7 +107,7 @@ class PeerRun:
         }
         try:
             if self._peer.redis:
-                self._redis = servers.Redis()
+                self._redis = Redis()
                 self._stack.enter_context(self._redis)
                 environ["REDIS_URL"] = self._redis.url
             log = self._stack.enter_context(open(self._folder / "log.txt", "wb"))

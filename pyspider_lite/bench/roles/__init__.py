@@ -20,7 +20,10 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from pyspider_lite import bootstrap, codec, configuration, message_queue, settings
-from pyspider_lite.bench import processes, servers
+from pyspider_lite.bench import processes
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
+from pyspider_lite.bench.servers.server import Server
 from pyspider_lite.errors import QueueError, RefusedToStart
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
@@ -51,14 +54,14 @@ class Station:
         folder: Path,
         role: Role,
         config: Mapping[str, Any] | None = None,
-        database: type[servers.MariaDb] | type[servers.PostgreSql] | None = None,
+        database: type[MariaDb] | type[PostgreSql] | None = None,
     ) -> None:
         self._folder = folder
         self._role = role
         self._config = {"data_path": str(folder / "data"), "queue_maxsize": 0, **(config or {})}
         self._database = database
         self._stack = contextlib.ExitStack()
-        self.server: servers.Server | None = None
+        self.server: Server | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
         self.stopping = threading.Event()
 

@@ -16,8 +16,9 @@ from typing import Any
 from msgspec import Raw
 
 from pyspider_lite import bootstrap, codec
-from pyspider_lite.bench import servers
 from pyspider_lite.bench.roles import PROJECT, Station, put
+from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.models.batch import NewTaskBatch, PageBatch, StatusBatch, StatusItem, TaskBatch
 from pyspider_lite.models.names import QueueName, Role
@@ -35,10 +36,10 @@ _WORKERS = {Role.FETCHER: 10, Role.PROCESSOR: 10, Role.RESULT_WORKER: 2}
 _POOL = 100
 #: seconds between two beats
 _BEAT = 2.0
-DATABASES: dict[str, type[servers.MariaDb] | type[servers.PostgreSql] | None] = {
+DATABASES: dict[str, type[MariaDb] | type[PostgreSql] | None] = {
     "sqlite": None,
-    "mariadb": servers.MariaDb,
-    "postgresql": servers.PostgreSql,
+    "mariadb": MariaDb,
+    "postgresql": PostgreSql,
 }
 
 

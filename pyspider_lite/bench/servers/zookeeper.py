@@ -1,9 +1,9 @@
-"""A real ZooKeeper on a private port, as `servers` has brokers and databases."""
+"""A real ZooKeeper."""
 
 import socket
 from pathlib import Path
 
-from pyspider_lite.bench.servers import Server
+from pyspider_lite.bench.servers.server import Server
 
 _JAR = "/usr/share/java/zookeeper.jar"
 
