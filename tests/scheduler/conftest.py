@@ -1,4 +1,4 @@
-"""What the tests of the scheduler share: `played_crawl` can be imported, ``crawl`` is one on empty databases, and ``ready`` one with a project."""
+"""What the tests of the scheduler share: `played_crawl` and its like can be imported, ``crawl`` is one on empty databases, and ``ready`` one with a project."""
 
 import sys
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from clocked_leases import Clocked
 from played_crawl import Crawl
 
 
@@ -26,3 +27,9 @@ def ready(crawl: Crawl) -> Crawl:
     crawl.project()
     crawl.ready("p")
     return crawl
+
+
+@pytest.fixture
+def at() -> Clocked:
+    """Leases of a scheduler that hears all, with their clock."""
+    return Clocked()

@@ -149,5 +149,5 @@ class Oracle:
                 self.fail(f"{taskid}: not every run ended once")
         assert world.leader is not None
         leases = world.leader.leases
-        if len(leases) or leases.tasks.total() or leases._batches:
+        if len(leases) or leases.tasks.total() or leases._places.batches:
             self.fail("leases are left over")
