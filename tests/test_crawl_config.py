@@ -110,7 +110,9 @@ def test_the_debugger_shows_what_is_sent() -> None:
     project = ProjectRun(head, ProjectState(project="p"), window_limit=10, fail_pause_num=10, now=0.0)
     project.info = Info(crawl_config=Handler.crawl_config)
     sent = to_dispatch(
-        Task(**{part: stored[part] for part in ("taskid", "project", "url", "schedule", "fetch", "process")}), project
+        Task(**{part: stored[part] for part in ("taskid", "project", "url", "schedule", "fetch", "process")}),
+        project,
+        1,
     )
     assert (sent.schedule, sent.fetch, sent.process) == (shown["schedule"], shown["fetch"], shown["process"])
     assert sent.fetch["headers"] == {"accept-language": "de", "x-a": "call", "User-Agent": "me/1"}

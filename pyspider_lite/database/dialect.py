@@ -74,18 +74,19 @@ def insert_missing(dialect: str, table: sa.Table, keys: Sequence[str], columns: 
 
 
 def upsert(
-    dialect: str, table: sa.Table, keys: Sequence[str], columns: Sequence[str], *, newest: str | None = None
+    dialect: str, table: sa.Table, keys: Sequence[str], columns: Sequence[str], *, newest: Sequence[str] = ()
 ) -> sa.Insert:
-    """INSERT that writes over a row whose ``keys`` exist; with ``newest`` only if that column does not become smaller."""
+    """INSERT that writes over a row whose ``keys`` exist; with ``newest`` only if these columns, the first of which counts most, do not
+    become smaller."""
     values: dict[str, Any] = {name: sa.bindparam(name) for name in columns}
     changed = [name for name in columns if name not in keys]
     if dialect == "mysql":
         insert = mysql.insert(table).values(values)
-        if newest is None:
+        if not newest:
             return insert.on_duplicate_key_update({name: insert.inserted[name] for name in changed})
         # MySQL assigns from left to right, and must compare with the old value to the end
-        changed = [name for name in changed if name != newest] + [newest]
-        kept = insert.inserted[newest] >= table.c[newest]
+        changed = [name for name in changed if name not in newest] + [*reversed(newest)]
+        kept = _not_smaller(insert.inserted, table.c, newest)
         pairs = [(name, sa.func.IF(kept, insert.inserted[name], table.c[name])) for name in changed]
         return insert.on_duplicate_key_update(pairs)
     make = sqlite.insert if dialect == "sqlite" else postgresql.insert
@@ -93,8 +94,16 @@ def upsert(
     return conflict.on_conflict_do_update(
         index_elements=[table.c[key] for key in keys],
         set_={table.c[name]: conflict.excluded[name] for name in changed},
-        where=None if newest is None else conflict.excluded[newest] >= table.c[newest],
+        where=_not_smaller(conflict.excluded, table.c, newest) if newest else None,
     ).inline()
+
+
+def _not_smaller(new: Any, old: Any, columns: Sequence[str]) -> sa.ColumnElement[bool]:
+    *greater, last = columns
+    condition: sa.ColumnElement[bool] = new[last] >= old[last]
+    for name in reversed(greater):
+        condition = sa.or_(new[name] > old[name], sa.and_(new[name] == old[name], condition))
+    return condition
 
 
 def update_many(

@@ -20,7 +20,7 @@ from pyspider_lite.models.result import ResultRow, TaskResult
 #: rows in memory while results are streamed
 _PAGE = 100
 _NEVER = 2**62
-_COLUMNS = ("taskid", "full_taskid", "item", "full_item", "url", "result", "updatetime", "run", "generation")
+_COLUMNS = ("taskid", "full_taskid", "item", "full_item", "url", "result", "updatetime", "run", "generation", "epoch")
 
 
 def _prepare(conn: sa.Connection) -> None:
@@ -33,8 +33,8 @@ class _Statements:
     def __init__(self, dialect: str) -> None:
         table = schema.result_table(ANY_TABLE, dialect)
         c = table.c
-        self.store = upsert(dialect, table, ["taskid", "item"], _COLUMNS, newest="run")
-        self.stored = sa.select(c.seq, c.taskid, c.run, c.item).where(key_in(c.taskid))
+        self.store = upsert(dialect, table, ["taskid", "item"], _COLUMNS, newest=["epoch", "run"])
+        self.stored = sa.select(c.seq, c.taskid, c.epoch, c.run, c.item).where(key_in(c.taskid))
         self.delete = sa.delete(table).where(key_in(c.seq))
         rows = sa.select(
             sa.func.coalesce(c.full_taskid, c.taskid),
@@ -105,29 +105,31 @@ class SqlResultDB:
         now = time.time()
         rows = [row for result in results for row in _rows(result, now)]
         # of two runs in one batch the later one must be written last; equal keys in one order against deadlocks
-        rows.sort(key=lambda row: (row["taskid"], row["run"]))
+        rows.sort(key=lambda row: (row["taskid"], row["epoch"], row["run"]))
         table = self._tables.name(project)
         self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
         last = {store_key(result.taskid)[0]: result for result in sorted(results, key=_run) if result.replace}
         # run 0 is the first: there is nothing older, but perhaps something of an earlier try
         last = {key: result for key, result in last.items() if result.run > 0 or result.complete}
         if last:
-            kept = {(row["taskid"], row["run"], row["item"]) for row in rows}
+            kept = {(row["taskid"], row["epoch"], row["run"], row["item"]) for row in rows}
             self._drop_replaced(conn, project, last, kept)
 
     def _drop_replaced(
-        self, conn: sa.Connection, project: str, last: dict[str, TaskResult], kept: set[tuple[str, int, str]]
+        self, conn: sa.Connection, project: str, last: dict[str, TaskResult], kept: set[tuple[str, int, int, str]]
     ) -> None:
         """Drop what the ``last`` run of each task leaves no place for: ``kept`` are the rows stored just now."""
         table = self._tables.name(project)
 
-        def replaced(key: str, run: int, item: str) -> bool:
+        def replaced(key: str, epoch: int, run: int, item: str) -> bool:
             new = last[key]
-            return run < new.run or (new.complete and run == new.run and (key, run, item) not in kept)
+            if (epoch, run) == _run(new):
+                return new.complete and (key, epoch, run, item) not in kept
+            return (epoch, run) < _run(new)
 
         for keys in chunks(sorted(last)):
             stored = self._database.fetch(conn, self._statements.stored, {"keys": keys}, table)
-            dropped = sorted(seq for seq, key, run, item in stored if replaced(key, run, item))
+            dropped = sorted(seq for seq, key, epoch, run, item in stored if replaced(key, epoch, run, item))
             for start in range(0, len(dropped), 500):
                 self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
 
@@ -182,8 +184,9 @@ class SqlResultDB:
         self._database.close()
 
 
-def _run(result: TaskResult) -> int:
-    return result.run
+def _run(result: TaskResult) -> tuple[int, int]:
+    """Which of two runs is the later one."""
+    return result.epoch, result.run
 
 
 def _rows(result: TaskResult, now: float) -> Iterator[dict[str, Any]]:
@@ -200,6 +203,7 @@ def _rows(result: TaskResult, now: float) -> Iterator[dict[str, Any]]:
             "updatetime": now,
             "run": result.run,
             "generation": result.generation,
+            "epoch": result.epoch,
         }
 
 

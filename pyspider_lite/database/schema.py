@@ -153,6 +153,7 @@ def result_table(name: str, dialect: str, *, create: bool = False) -> sa.Table:
         sa.Column("full_item", TEXT),
         sa.Column("run", sa.BigInteger, nullable=False, server_default=_ZERO),
         sa.Column("generation", sa.String(64), nullable=False, server_default=_EMPTY),
+        sa.Column("epoch", sa.BigInteger, nullable=False, server_default=_ZERO),
         sa.UniqueConstraint("taskid", "item"),
         **_MYSQL,
     )
@@ -224,7 +225,12 @@ def ensure_results(conn: sa.Connection, name: str) -> None:
     if not inspector.has_table(name):
         conn.exec_driver_sql(_new_results(conn.dialect).replace(_NAME, name))
         return
-    if "item" in {column["name"] for column in inspector.get_columns(name)}:
+    present = {column["name"] for column in inspector.get_columns(name)}
+    if "item" in present:
+        if "epoch" not in present:  # of a version before ours
+            wait_for_table_change(conn)
+            table = result_table(name, dialect)
+            _alter(conn, table, [f"ADD COLUMN {_spec(conn, table.c.epoch)}"])
         return
     wait_for_table_change(conn)
     rebuilt, replaced = (result_table(own, dialect, create=True) for own in ("lite-rebuilt", "lite-replaced"))

@@ -33,6 +33,8 @@ class Dispatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unconditional: bool = False
     #: a processor died with it in hand: it is run alone, and named in a beat before it begins
     suspect: bool = False
+    #: of the scheduler that gave it out
+    epoch: int = 0
 
     @property
     def key(self) -> RunKey:

@@ -55,6 +55,8 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"
     retry_after: float | None = None
     #: answer to _on_get_info (behaviour H63); of a cron job: why it left its tick out
     info: dict[str, Any] | None = None
+    #: of the scheduler that gave the run out
+    epoch: int = 0
 
     @property
     def key(self) -> RunKey:

@@ -12,6 +12,8 @@ class TaskResult(Struct, frozen=True, kw_only=True):
     taskid: str
     url: str
     run: int
+    #: of the scheduler that gave the run out: it tells runs apart that a taskdb counts again which was put back from a copy
+    epoch: int = 0
     generation: str = ""
     items: list[Item] = field(default_factory=list)
     #: the last part of a successful run: items of earlier runs are dropped

@@ -92,6 +92,7 @@ def failure(page: Page, exception: str, logs: str, seconds: float, seen: FetchSe
         url=task.url,
         run=task.run,
         generation=task.generation,
+        epoch=task.epoch,
         control=task.control,
         ok=False,
         track={

@@ -145,6 +145,7 @@ class Runner:
             url=task.url,
             run=task.run,
             generation=task.generation,
+            epoch=task.epoch,
             control=task.control,
             follows=[with_generation(link, task.generation) for link in links],
         )
@@ -194,6 +195,7 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
         url=task.url,
         run=task.run,
         generation=task.generation,
+        epoch=task.epoch,
         control=task.control,
         ok=not failed,
         track={

@@ -147,7 +147,7 @@ def _row(id_: str, kind: ControlKind, project: ProjectRun, task: NewTask) -> Con
     return Control(id=id_, project=project.name, kind=kind, generation=project.head.generation, task=task)
 
 
-def page(row: Control, project: ProjectRun, track: dict[str, Any], suspect: bool = False) -> Page:
+def page(row: Control, project: ProjectRun, track: dict[str, Any], epoch: int, suspect: bool = False) -> Page:
     """A control row as a processor gets it: with a response that needed no fetch, and what it left behind the last time."""
     save: Any = row.task.fetch.get("save")
     task = Dispatch(
@@ -166,5 +166,6 @@ def page(row: Control, project: ProjectRun, track: dict[str, Any], suspect: bool
         project_updatetime=project.head.updatetime,
         debug=project.head.status == "DEBUG",
         suspect=suspect,
+        epoch=epoch,
     )
     return Page(task, FetchResponse(status_code=200, url=row.task.url, orig_url=row.task.url, save=save))

@@ -51,7 +51,7 @@ class Outlet(Protocol):
     def put(self, batch: str, body: bytes) -> None: ...
 
 
-def to_dispatch(task: Task, project: ProjectRun, suspect: bool = False) -> Dispatch:
+def to_dispatch(task: Task, project: ProjectRun, epoch: int, suspect: bool = False) -> Dispatch:
     """A task row as it is given out (behaviour S6)."""
     config = project.info.crawl_config if project.info else {}
     return Dispatch(
@@ -72,6 +72,7 @@ def to_dispatch(task: Task, project: ProjectRun, suspect: bool = False) -> Dispa
         debug=project.head.status == "DEBUG",
         unconditional=task.unconditional,
         suspect=suspect,
+        epoch=epoch,
     )
 
 
@@ -160,7 +161,7 @@ class Dispatcher:
         if row is None or row.status != TaskStatus.ACTIVE or (row.due or 0.0) > now:
             return 0
         project.bucket.take(1)
-        self._send_tasks([(to_dispatch(row, project, suspect=True), key)], 1)
+        self._send_tasks([(to_dispatch(row, project, self._epoch, suspect=True), key)], 1)
         return 1
 
     def cap_adopted(self, projects: Mapping[str, ProjectRun]) -> None:
@@ -181,7 +182,7 @@ class Dispatcher:
                     self._leases.end(name, key)
                 else:
                     self._leases.blame.recall((name, key), rules.toll(task.schedule))
-                    self._leases.set_cap((name, key), self._cap(to_dispatch(task, project)))
+                    self._leases.set_cap((name, key), self._cap(to_dispatch(task, project, self._epoch)))
 
     def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
         """Give one task out whatever its due time, pace and budget (behaviour S89); False if there is no room. One that is in
@@ -202,7 +203,7 @@ class Dispatcher:
             )
             project.window.remove(new.taskid)
             ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
-            given = to_dispatch(task, project, self._is_suspect(new.project, new.taskid))
+            given = to_dispatch(task, project, self._epoch, self._is_suspect(new.project, new.taskid))
             self._send_tasks([(given, ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR))))
         return True
 
@@ -287,7 +288,9 @@ class Dispatcher:
                 project.bucket.take(-1)
                 self.gate.park(project.name, key)
             else:
-                found.append((to_dispatch(task, project, self._is_suspect(task.project, task.taskid)), key))
+                found.append(
+                    (to_dispatch(task, project, self._epoch, self._is_suspect(task.project, task.taskid)), key)
+                )
         return found
 
     def _is_suspect(self, project: str, key: str) -> bool:
@@ -328,6 +331,7 @@ class Dispatcher:
             queued=queued,
             free=sum(max(0, beat.pool_size - beat.load) for beat in fetchers if not beat.state),
             room=self._tasks_out.room(),
+            away={what for worker in self._leases.workers.values() for what in worker.beat.waiting},
             silent={str(role): silence for role in NEEDED if (silence := self._leases.silence(role))},
         )
 
@@ -344,7 +348,8 @@ class Dispatcher:
     def dispatch_control(self, rows: Iterable[tuple[Control, ProjectRun]]) -> None:
         """Give these control rows out (the caller looked at budget and room)."""
         batch = [
-            control.page(row, project, self._track(row), self._is_suspect(row.project, row.id)) for row, project in rows
+            control.page(row, project, self._track(row), self._epoch, self._is_suspect(row.project, row.id))
+            for row, project in rows
         ]
         for start in range(0, len(batch), CONTROL_BATCH):
             self._send_control(batch[start : start + CONTROL_BATCH])

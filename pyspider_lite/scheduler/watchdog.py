@@ -3,7 +3,7 @@ holds it (design, promise 3). Pure. Used by `scheduler`, which looks and repairs
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -51,6 +51,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     room: int
     #: roles of which no worker is heard, and for how many seconds
     silent: Mapping[str, float] = {}
+    #: what workers say that they cannot reach
+    away: Collection[str] = ()
 
 
 class Hold(Struct, frozen=True):
@@ -97,6 +99,8 @@ def _find(standing: Standing, what: str) -> Hold | None:
         cause = f"{what}, but {standing.in_flight} runs count as in flight that no worker holds and no queue has"
         return Hold(cause, Repair.LEASES)
     if standing.room <= 0:
+        if standing.away:
+            return None  # what comes after them is full, and they say why
         return Hold(f"{what}, but the publisher of scheduler2fetcher takes nothing", Repair.NONE)
     asleep = [project for project in standing.waiting if project.sleeps > 0]
     if asleep:

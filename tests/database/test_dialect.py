@@ -30,16 +30,18 @@ def test_what_exists_is_left_alone(dialect: str) -> None:
 
 def test_mysql_compares_the_run_before_it_changes_it() -> None:
     table = result_table("p", "mysql")
-    sql = text(upsert("mysql", table, ["taskid", "item"], ["taskid", "item", "run", "result"], newest="run"), "mysql")
+    columns = ["taskid", "item", "epoch", "run", "result"]
+    sql = text(upsert("mysql", table, ["taskid", "item"], columns, newest=["epoch", "run"]), "mysql")
     assignments = sql.partition("ON DUPLICATE KEY UPDATE ")[2]
-    assert assignments.index("result = IF(") < assignments.index("run = IF(")
+    # what counts most comes last: the others are compared with both
+    assert assignments.index("result = IF(") < assignments.index("run = IF(") < assignments.index("epoch = IF(")
     assert "taskid =" not in assignments
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
 def test_the_others_compare_in_a_where(dialect: str) -> None:
     table = result_table("p", dialect)
-    sql = text(upsert(dialect, table, ["taskid", "item"], ["taskid", "item", "run", "result"], newest="run"), dialect)
+    sql = text(upsert(dialect, table, ["taskid", "item"], ["taskid", "item", "run", "result"], newest=["run"]), dialect)
     assert sql.endswith('DO UPDATE SET result = excluded.result, run = excluded.run WHERE excluded.run >= "p".run')
 
 

@@ -19,6 +19,7 @@ def result(
     taskid: str,
     run: int = 0,
     *,
+    epoch: int = 1,
     generation: str = "g",
     replace: bool = True,
     complete: bool = False,
@@ -31,6 +32,7 @@ def result(
         taskid=taskid,
         url="http://x",
         run=run,
+        epoch=epoch,
         generation=generation,
         items=named,
         replace=replace,
@@ -69,6 +71,37 @@ def test_an_older_run_never_replaces_a_newer_one(resultdb: ResultDB) -> None:
     assert stored(resultdb, "b") == {"x": (2, "new")}
     resultdb.store([result("a", 2, x="again")])
     assert stored(resultdb, "a")["x"] == (2, "again")
+
+
+def test_a_run_of_a_later_scheduler_is_newer_whatever_its_number(resultdb: ResultDB) -> None:
+    """As after a taskdb was put back from a copy that is older than the resultdb: its runs are counted again."""
+    resultdb.store([result("a", 8, x="before", y="before")])
+    resultdb.store([result("a", 4, epoch=2, x="after")])
+    assert stored(resultdb, "a") == {"x": (4, "after")}
+    # what was given out before comes late
+    resultdb.store(
+        [result("a", 9, epoch=1, x="late"), result("a", 5, epoch=2, x="again"), result("a", 7, epoch=1, x="late")]
+    )
+    assert stored(resultdb, "a") == {"x": (5, "again")}
+    # the same run given out by both
+    resultdb.store([result("b", 3, epoch=2, complete=True, x="2"), result("b", 3, epoch=1, complete=True, x="1")])
+    assert stored(resultdb, "b") == {"x": (3, "2")}
+
+
+def test_results_of_a_version_that_kept_no_epoch_are_older(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", 8, epoch=0, x="before")])
+    resultdb.store([result("a", 1, x="after")])
+    assert stored(resultdb, "a") == {"x": (1, "after")}
+
+
+def test_a_table_made_before_there_were_epochs_gets_them(resultdb: ResultDB) -> None:
+    resultdb.store([result("a", 8, x="before")])
+    database, name = resultdb._database, resultdb._tables.name(P)  # type: ignore[attr-defined]
+    with database.change_tables() as conn:
+        conn.exec_driver_sql(f"ALTER TABLE {conn.dialect.identifier_preparer.quote(name)} DROP COLUMN epoch")
+    resultdb._tables.forget()  # type: ignore[attr-defined]
+    resultdb.store([result("a", 1, x="after")])
+    assert stored(resultdb, "a") == {"x": (1, "after")}
 
 
 def test_a_successful_run_drops_the_items_of_earlier_ones(resultdb: ResultDB) -> None:

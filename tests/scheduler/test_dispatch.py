@@ -29,12 +29,12 @@ def test_a_dispatch_holds_everything_that_a_worker_needs() -> None:
         run=4,
         unconditional=True,
     )
-    given = to_dispatch(task, project)
+    given = to_dispatch(task, project, 7)
     assert given.key == ("p", "t", 4)
     assert (given.fetch, given.process) == ({"save": 1, "timeout": 7}, {"callback": "c", "process_time_limit": 3})
     assert (given.schedule, given.track, given.lastcrawltime) == (task.schedule, task.track, 3.0)
     assert (given.group, given.project_md5sum, given.project_updatetime) == ("g", "abc", 5.0)
-    assert (given.generation, given.debug, given.unconditional) == ("gen", True, True)
+    assert (given.generation, given.debug, given.unconditional, given.epoch) == ("gen", True, True, 7)
 
 
 @pytest.mark.parametrize(("pool", "size"), [(1, 1), (7, 1), (40, 10), (400, 100), (4_000, 100)])

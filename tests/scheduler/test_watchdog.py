@@ -35,6 +35,7 @@ def test_it_barks_once_in_a_while_and_only_if_nothing_was_given_out():
         ({"in_flight": 200, "queued": 1}, None, None),
         ({"in_flight": 200}, "200 runs count as in flight that no worker holds and no queue has", Repair.LEASES),
         ({"room": 0}, "the publisher of scheduler2fetcher takes nothing", Repair.NONE),
+        ({"room": 0, "away": {"the resultdb"}}, None, None),
         ({"waiting": [Waiting("p", 3, 0, math.inf)]}, "p would be looked at only in inf s", Repair.WINDOW),
         ({"waiting": [Waiting("p", 3, 0, 0.0)]}, "the window in memory of p is empty", Repair.WINDOW),
         ({}, "nothing was given out for 30 s", Repair.WINDOW),
