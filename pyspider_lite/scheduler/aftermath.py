@@ -15,7 +15,8 @@ from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.control_work import ControlWork
 from pyspider_lite.scheduler.drops import Drop
 from pyspider_lite.scheduler.known import KnownKeys
-from pyspider_lite.scheduler.plan import Dropped, Plan, ProjectPlan
+from pyspider_lite.scheduler.plan import Dropped, Plan
+from pyspider_lite.scheduler.project_plan import ProjectPlan
 from pyspider_lite.scheduler.project_state import PauseState, ProjectRun
 
 logger = logging.getLogger("scheduler")

@@ -13,10 +13,11 @@ from pyspider_lite.models.control import Control
 from pyspider_lite.models.project import CronJob, ProjectState
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask
-from pyspider_lite.scheduler import control, rules, task_orders
+from pyspider_lite.scheduler import control, control_reports, rules, task_orders
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.known import KnownKeys
-from pyspider_lite.scheduler.plan import Plan, ProjectPlan
+from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.project_plan import ProjectPlan
 from pyspider_lite.scheduler.project_state import ProjectRun
 
 #: the retry delays of a task that is given up
@@ -156,7 +157,7 @@ class Committer:
                 delays = self._delays(project)
             if report.control:
                 row = self._control_rows.get(report.control) if report.control in alive else None
-                plan.end_control(report, row, delays)
+                control_reports.apply(plan, report, row, delays)
             else:
                 plan.end_task(report, delays)
 

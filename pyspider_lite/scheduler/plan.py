@@ -9,25 +9,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pyspider_lite import cron
 from pyspider_lite.database.base import NewRow
-from pyspider_lite.models.control import Control, ControlKind
-from pyspider_lite.models.project import CronJob, JobState, ProjectState
+from pyspider_lite.models.control import Control
+from pyspider_lite.models.project import CronJob
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import DueKey, NewTask, TaskEnd, TaskPriority, TaskRestart, TaskState, TaskStatus
-from pyspider_lite.scheduler import control, job_states, rules
+from pyspider_lite.scheduler import job_states, rules
 from pyspider_lite.scheduler.blame import NOTHING, Toll
 from pyspider_lite.scheduler.job_states import Ticks
-
-_COUNT = {
-    TaskStatus.ACTIVE: "active",
-    TaskStatus.SUCCESS: "success",
-    TaskStatus.FAILED: "failed",
-    TaskStatus.BAD: "bad",
-}
+from pyspider_lite.scheduler.project_plan import ProjectPlan, shape
 
 
 class Dropped(Struct, frozen=True):
@@ -39,65 +33,6 @@ class Dropped(Struct, frozen=True):
     reason: str
     #: until when the page counts as fresh (Unix time), if that is the reason
     until: float | None = None
-
-
-class ProjectPlan(Struct):
-    """What is written for one project, and what memory takes over after the commit."""
-
-    counts: ProjectState
-    stored: dict[str, TaskState]
-    inserts: dict[str, NewRow] = field(default_factory=dict)
-    ends: dict[str, TaskEnd] = field(default_factory=dict)
-    restarts: dict[str, TaskRestart] = field(default_factory=dict)
-    #: written before what ends: rows of control work, which show what it was given this time
-    renewed: dict[str, TaskRestart] = field(default_factory=dict)
-    postponed: dict[str, NewTask] = field(default_factory=dict)
-    priorities: dict[str, TaskPriority] = field(default_factory=dict)
-    #: tasks that wait to run now, or later
-    due: dict[str, DueKey] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    known: set[str] = field(default_factory=set)
-    change: Counter[str] = field(default_factory=Counter)
-    events: Counter[str] = field(default_factory=Counter)
-    armed: bool = False
-    #: the crawl is over: on_finished is entered
-    ended: bool = False
-    last_tick: int = 0
-    #: None if nothing became of its jobs
-    jobs: list[JobState] | None = None
-    #: the automatic pause as it is now: until when, and why
-    pause: tuple[float, str] | None = None
-    #: the answer of its script, to be kept; None if it was not asked
-    info: str | None = None
-
-    def moved(self, before: tuple[int, bool] | None, after: tuple[int, bool]) -> None:
-        """A task went from one (status, periodic) to another."""
-        for sign, state in ((-1, before), (1, after)):
-            if state is not None:
-                self.change[_COUNT.get(TaskStatus(state[0]), "bad")] += sign
-                if state[1] and state[0] == TaskStatus.ACTIVE:
-                    self.change["periodic"] += sign
-
-    def new_counts(self) -> ProjectState:
-        """The state row after this plan."""
-        counts = {name: max(0, getattr(self.counts, name) + n) for name, n in self.change.items()}
-        until, reason = self.pause or (self.counts.paused_until, self.counts.pause_reason)
-        return replace(
-            self.counts,
-            paused_until=until,
-            pause_reason=reason,
-            armed=(self.armed or self.counts.armed) and not self.ended,
-            crawl=self.counts.crawl + self.ended,
-            last_tick=max(self.last_tick, self.counts.last_tick),
-            jobs=self.counts.jobs if self.jobs is None else self.jobs,
-            info=self.counts.info if self.info is None else self.info,
-            **counts,
-        )
-
-
-def shape(status: int, raw: dict[str, object]) -> tuple[int, bool]:
-    """The (status, periodic) of `ProjectPlan.moved`."""
-    return status, bool(raw.get("auto_recrawl")) and rules.read_schedule(raw).periodic
 
 
 class Plan:
@@ -144,11 +79,12 @@ class Plan:
         elif report.ok:
             ended = rules.on_success(state.schedule, now=self.now)
         else:
-            ended = self._failed(report, state.schedule, retry_delay)
+            ended = self.failed(report, state.schedule, retry_delay)
         self._end(project, report, state, ended)
         self.applied.append(report)
 
-    def _failed(self, report: Report, schedule: dict[str, Any], retry_delay: dict[str, float]) -> rules.Ended:
+    def failed(self, report: Report, schedule: dict[str, Any], retry_delay: dict[str, float]) -> rules.Ended:
+        """How a run ends that this report says has failed."""
         fetch = report.track.get("fetch") or {}
         return rules.on_failure(
             schedule,
@@ -205,28 +141,6 @@ class Plan:
         if state is not None and state.pending is not None and held:
             self._apply_pending(self.projects[report.project], state, state.pending)
 
-    def end_control(self, report: Report, row: Control | None, retry_delay: dict[str, float]) -> None:
-        """The report of control work: applied if the control row is still there, else stale. `on_start` and `on_finished` also
-        show as task rows, and what failed of them is tried again as a task is."""
-        if row is None or row.id in self.done_controls:
-            self.stale.append(report)
-            return
-        self.done_controls.add(row.id)
-        self.applied.append(report)
-        project = self.projects[report.project]
-        if row.kind == ControlKind.INFO:
-            project.info = control.keep_answer(row, report)
-        if row.kind == ControlKind.CRON:
-            project.jobs = job_states.ended(project.new_counts().jobs, row, report, self.now)
-        if row.kind == ControlKind.START:
-            project.armed = True
-        if row.kind in (ControlKind.START, ControlKind.FINISHED):
-            schedule = row.task.schedule
-            ended = rules.Ended(TaskStatus.SUCCESS, None, schedule, "success")
-            if not report.ok:
-                ended = self._failed(report, schedule, retry_delay)
-            self._show_as_task(project, report, row, ended)
-
     def note_toll(self, name: str, key: str, toll: Toll, row: Control | None) -> None:
         """What the open run of a task has cost, or the control work of ``row``."""
         if row is not None:
@@ -250,48 +164,6 @@ class Plan:
         project = self.projects[name]
         project.last_tick = ticks.last
         project.jobs = job_states.ticked(project.new_counts().jobs, ticks)
-
-    def _show_as_task(self, project: ProjectPlan, report: Report, row: Control, ended: rules.Ended) -> None:
-        taskid = row.task.taskid
-        state = project.stored.get(taskid)
-        if state is None:
-            project.inserts[taskid] = NewRow(task=row.task, due=self.now, priority=0, updatetime=self.now)
-        else:
-            project.renewed[taskid] = TaskRestart(
-                task=row.task, due=self.now, priority=0, run=state.run, updatetime=self.now, unconditional=False
-            )
-        run = (state.run if state else 0) + 1
-        project.ends[taskid] = TaskEnd(
-            taskid=taskid,
-            status=ended.status,
-            schedule=ended.schedule,
-            due=ended.due,
-            priority=0,
-            run=run,
-            updatetime=self.now,
-            lastcrawltime=self.now,
-            track=report.track,
-        )
-        project.moved(shape(state.status, state.schedule) if state else None, (ended.status, False))
-        project.events[ended.event] += 1
-        seq = state.seq if state else 0
-        project.stored[taskid] = TaskState(
-            taskid=taskid,
-            status=ended.status,
-            schedule=ended.schedule,
-            lastcrawltime=self.now,
-            due=ended.due,
-            priority=0,
-            run=run,
-            seq=seq,
-        )
-        if ended.due is not None:
-            project.due[taskid] = DueKey(taskid=taskid, priority=0, due=ended.due, seq=seq)
-            project.gone.discard(taskid)
-        else:
-            # a retry of an earlier run may wait
-            project.due.pop(taskid, None)
-            project.gone.add(taskid)
 
     # --- submissions ----------------------------------------------------------------------------------------------------
 

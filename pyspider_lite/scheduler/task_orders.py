@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from pyspider_lite.models.task import DueKey, NewTask, TaskEnd, TaskPriority, TaskState, TaskStatus
 from pyspider_lite.scheduler import rules
-from pyspider_lite.scheduler.plan import Plan, ProjectPlan, shape
+from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.project_plan import ProjectPlan, shape
 
 #: tasks in one order
 MAX_TASKS = 1_000

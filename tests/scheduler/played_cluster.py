@@ -10,7 +10,8 @@ from pyspider_lite.models.project import ProjectState
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.worker import Beat, Claim, Handover, Release
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases
-from pyspider_lite.scheduler.plan import Plan, ProjectPlan
+from pyspider_lite.scheduler.plan import Plan
+from pyspider_lite.scheduler.project_plan import ProjectPlan
 
 if TYPE_CHECKING:
     from lease_histories import World
