@@ -52,13 +52,8 @@ def too_large(packed: bytes, error: MessageTooLarge) -> bytes | None:
 def _failed(report: Report, reason: str) -> Report:
     """A report that ends the same run as failed (behaviour P22), without anything that the run produced."""
     process = {"ok": False, "time": 0.0, "follows": 0, "result": None, "logs": reason, "exception": reason}
-    return Report(
-        project=report.project,
-        taskid=report.taskid,
-        url=report.url,
-        run=report.run,
-        generation=report.generation,
-        control=report.control,
+    return Report.of(
+        report,
         ok=False,
         track={"process": process},
     )

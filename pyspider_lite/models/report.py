@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from pyspider_lite.models.names import RunKey
+from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.task import NewTask
 
 
@@ -57,6 +58,20 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"
     info: dict[str, Any] | None = None
     #: of the scheduler that gave the run out
     epoch: int = 0
+
+    @classmethod
+    def of(cls, run: "Dispatch | Report", /, **produced: Any) -> "Report":
+        """On this run, or on the one that another report is on; ``produced``: the other fields."""
+        return cls(
+            project=run.project,
+            taskid=run.taskid,
+            url=run.url,
+            run=run.run,
+            generation=run.generation,
+            control=run.control,
+            epoch=run.epoch,
+            **produced,
+        )
 
     @property
     def key(self) -> RunKey:

@@ -86,14 +86,8 @@ def process_track(
 def failure(page: Page, exception: str, logs: str, seconds: float, seen: FetchSeen | None = None) -> Report:
     """The report on a run that failed outside the callback; the task's save is kept (FIX X-P6)."""
     task, response = page.task, page.response
-    return Report(
-        project=task.project,
-        taskid=task.taskid,
-        url=task.url,
-        run=task.run,
-        generation=task.generation,
-        epoch=task.epoch,
-        control=task.control,
+    return Report.of(
+        task,
         ok=False,
         track={
             "fetch": fetch_track(response, seen or glance(response), failed=True),

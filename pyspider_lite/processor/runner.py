@@ -139,14 +139,8 @@ class Runner:
         forked: the channel is ours."""
         if self._send is None or os.getpid() != self._pid or threading.current_thread() is not threading.main_thread():
             return False
-        begun = Report(
-            project=task.project,
-            taskid=task.taskid,
-            url=task.url,
-            run=task.run,
-            generation=task.generation,
-            epoch=task.epoch,
-            control=task.control,
+        begun = Report.of(
+            task,
             follows=[with_generation(link, task.generation) for link in links],
         )
         cut = report.first_parts(begun, self._sent)
@@ -189,14 +183,8 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
         exception = describe(outcome.exception) + python2.hint(outcome.exception, outcome.traceback or "")
         log.write(format_failure(task.project, exception or type(outcome.exception).__name__, outcome.traceback))
     failed = exception is not None
-    return Report(
-        project=task.project,
-        taskid=task.taskid,
-        url=task.url,
-        run=task.run,
-        generation=task.generation,
-        epoch=task.epoch,
-        control=task.control,
+    return Report.of(
+        task,
         ok=not failed,
         track={
             "fetch": report.fetch_track(page.response, see(response, failed), failed),

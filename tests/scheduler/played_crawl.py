@@ -256,13 +256,8 @@ def done(task: Dispatch, ok: bool = True, **fields: Any) -> Report:
         "track",
         {"fetch": {"ok": True, "time": 0.1, "status_code": 200}, "process": {"ok": ok, "time": 0.2, "follows": 0}},
     )
-    return Report(
-        project=task.project,
-        taskid=task.taskid,
-        url=task.url,
-        run=task.run,
-        generation=task.generation,
-        control=task.control,
+    return Report.of(
+        task,
         ok=ok,
         **fields,
     )

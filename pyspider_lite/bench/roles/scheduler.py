@@ -206,13 +206,8 @@ def report(task: Dispatch, follows: list[NewTask], info: dict[str, Any] | None =
         "logs": "",
         "exception": None,
     }
-    return Report(
-        project=task.project,
-        taskid=task.taskid,
-        url=task.url,
-        run=task.run,
-        generation=task.generation,
-        control=task.control,
+    return Report.of(
+        task,
         track={"fetch": {**fetch, "headers": {}, "content": None}, "process": process, "save": None},
         follows=follows,
         info=info,
