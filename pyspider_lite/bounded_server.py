@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 #: how many ports after one that is in use are tried
 NEXT_PORTS = 100
+#: seconds between two looks at connections whose time is over, and in which `BoundedServer.end` is noticed
+LOOK_EACH = 0.5
 
 
 class BoundedServer(socketserver.ThreadingTCPServer):
@@ -41,7 +43,20 @@ class BoundedServer(socketserver.ThreadingTCPServer):
         self._open = 0
         #: connections whose request is not here yet -> when it has to be; the oldest first
         self._reading: dict[Any, float] = {}
+        self._thread: threading.Thread | None = None
         super().__init__(at, handler)
+
+    def start(self, name: str) -> None:
+        """Answer from now on, on a thread of this name."""
+        self._thread = threading.Thread(target=self.serve_forever, args=(LOOK_EACH,), name=name, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Answer no more and give the port back."""
+        if self._thread is not None:
+            self.shutdown()
+            self._thread.join(5)
+        self.server_close()
 
     def get_request(self) -> tuple[Any, Any]:
         try:

@@ -9,7 +9,6 @@ import json
 import logging
 import socket
 import socketserver
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -110,7 +109,6 @@ class HealthServer:
 
     def __init__(self, server: "_Server") -> None:
         self._server = server
-        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -122,15 +120,11 @@ class HealthServer:
     def serve(self, subject: Subject) -> None:
         """Answer from now on."""
         self._server.health = Health(subject)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.5,), name="health", daemon=True)
-        self._thread.start()
+        self._server.start("health")
 
     def stop(self) -> None:
         """Answer no more and give the port back."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join(5)
-        self._server.server_close()
+        self._server.end()
 
 
 def open_port(host: str, port: int) -> HealthServer | None:

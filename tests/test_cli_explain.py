@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pyspider_lite import bounded_server
 from pyspider_lite.database import connect_projectdb, connect_taskdb
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.models.project import Project, ProjectState
 from pyspider_lite.models.task import NewTask, TaskEnd, TaskRestart, TaskStatus
-from pyspider_lite.rpc import RpcServer, server
+from pyspider_lite.rpc import RpcServer
 from pyspider_lite.scheduler import explanation
 
 URL = "http://shop.test/a"
@@ -95,7 +96,7 @@ class Shop:
 @pytest.fixture(autouse=True)
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(server, "LOOK_EACH", 0.02)
+    monkeypatch.setattr(bounded_server, "LOOK_EACH", 0.02)
     for name in ("TASKDB", "PROJECTDB", "RPC_SECRET"):
         monkeypatch.delenv(name, raising=False)
     with closing(Shop(tmp_path)) as shop:

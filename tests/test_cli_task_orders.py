@@ -11,12 +11,13 @@ from xmlrpc.client import Fault
 
 import pytest
 
+from pyspider_lite import bounded_server
 from pyspider_lite.cli import task_choice, task_orders
 from pyspider_lite.database import connect_projectdb, connect_taskdb
 from pyspider_lite.database.base import NewRow, TaskDB
 from pyspider_lite.models.project import Project
 from pyspider_lite.models.task import NewTask, TaskEnd, TaskStatus
-from pyspider_lite.rpc import RpcServer, server
+from pyspider_lite.rpc import RpcServer
 
 FAILED = 250
 
@@ -25,7 +26,7 @@ FAILED = 250
 def taskdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskDB]:
     """With FAILED failed tasks, in pages of 100."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(server, "LOOK_EACH", 0.02)
+    monkeypatch.setattr(bounded_server, "LOOK_EACH", 0.02)
     monkeypatch.setattr(task_choice, "PAGE", 100)
     for name in ("TASKDB", "RPC_SECRET"):
         monkeypatch.delenv(name, raising=False)

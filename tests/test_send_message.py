@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from pyspider_lite import bounded_server
 from pyspider_lite.database import connect_taskdb
-from pyspider_lite.rpc import RpcServer, server
+from pyspider_lite.rpc import RpcServer
 
 SENT = ("send_message", "shop", "hello")
 
@@ -17,7 +18,7 @@ SENT = ("send_message", "shop", "hello")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(server, "LOOK_EACH", 0.02)
+    monkeypatch.setattr(bounded_server, "LOOK_EACH", 0.02)
     for name in ("TASKDB", "RPC_SECRET"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path

@@ -10,7 +10,6 @@ import hmac
 import inspect
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,8 +27,6 @@ logger = logging.getLogger(__name__)
 REQUEST_LIMIT = 4 * 1024 * 1024
 #: seconds in which a whole request has to be here; likewise for the answer to be taken
 REQUEST_DEADLINE = 10.0
-#: seconds between two looks at the deadlines, and in which `stop` is noticed
-LOOK_EACH = 0.5
 #: connections at the same time
 CONNECTIONS = 32
 #: what changes nothing: may be asked from this machine without the secret. Any other name needs it.
@@ -69,7 +66,6 @@ class RpcServer:
             raise ConfigError(f"xmlrpc-host {host} can be reached from other machines: set rpc-secret")
         self._server = _bind(self._address, port, host)
         self._server.secret = secret
-        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -79,15 +75,11 @@ class RpcServer:
     def serve(self, functions: Functions) -> None:
         """Answer calls of ``functions`` by name from now on, each on a thread of its own."""
         self._server.functions = _with_introspection(functions)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(LOOK_EACH,), name="rpc", daemon=True)
-        self._thread.start()
+        self._server.start("rpc")
 
     def stop(self) -> None:
         """Answer no more and give the port back."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join(5)
-        self._server.server_close()
+        self._server.end()
 
 
 def _bind(where: address.Address, port: int, host: str) -> "_Server":

@@ -11,7 +11,7 @@ from xmlrpc.client import Fault, ServerProxy
 import msgspec
 import pytest
 
-from pyspider_lite import codec
+from pyspider_lite import bounded_server, codec
 from pyspider_lite.fetcher.fetch import Fetch
 from pyspider_lite.fetcher.fetcher import Fetcher
 from pyspider_lite.fetcher.http import HttpEngine
@@ -112,7 +112,7 @@ def running(secret: str = "") -> Iterator[tuple[World, ServerProxy]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LOOK_EACH", 0.05)
+    monkeypatch.setattr(bounded_server, "LOOK_EACH", 0.05)
 
 
 def test_drain_gives_back_what_is_not_started(serve: Any, reply: Any) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyspider_lite import rpc
-from pyspider_lite.rpc import server
+from pyspider_lite import bounded_server, rpc
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -18,7 +17,7 @@ from rpc_calls import LOCAL, functions
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., rpc.RpcServer]]:
     """Starts servers and stops them."""
-    monkeypatch.setattr(server, "LOOK_EACH", 0.02)
+    monkeypatch.setattr(bounded_server, "LOOK_EACH", 0.02)
     started = []
 
     def start(mine: Any = None, host: str = LOCAL, **options: Any) -> rpc.RpcServer:
