@@ -35,7 +35,7 @@ while refused < 20:
         print("wrote", flush=True)
     except LostLeadership:
         refused += 1
-    time.sleep(0.01)
+    time.sleep(0.01)  # so that it is mostly frozen outside of its transactions
 print(database.renew(epoch, 9.0), database.leader().holder, flush=True)
 database.resign(epoch)
 database.close()

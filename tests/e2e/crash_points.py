@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,8 @@ from pyspider_lite.scheduler.queues import Outlet
 
 #: where tasks, pages and results are taken from
 _WORK = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.RESULTS)
-#: seconds in which a get is over
-_GET = 0.3
+#: seconds after which a get is taken for one that hangs
+_GET = 2.0
 
 
 class Here:
@@ -48,7 +47,9 @@ class Here:
     heartbeat: Heartbeat | None = None
     leases: Leases | None = None
     lock = threading.Lock()
-    #: it is to take nothing more
+    #: gets that are under way, and whether none may begin any more
+    gets = threading.Condition()
+    getting = 0
     dying = False
     #: messages that are off their queue and not yet taken in, by queue
     arriving: dict[str, list[bytes]] = {}
@@ -71,8 +72,10 @@ def reach(step: str, runs: Iterable[RunKey], role: str = "") -> None:
         except FileNotFoundError:
             return
         if role != "broker" and Here.role != "scheduler":
-            Here.dying = True
-            time.sleep(_GET)  # so that all it has is seen
+            # so that all it has is seen
+            with Here.gets:
+                Here.dying = True
+                Here.gets.wait_for(lambda: not Here.getting, _GET)
         held = sorted({(run[0], run[1]) for run in [*runs, *_in_hand()]})
         (Here.folder / "fired" / name).write_text(json.dumps(held))
         pid = int((Here.folder / "broker").read_text()) if role == "broker" else os.getpid()
@@ -140,11 +143,17 @@ def workers() -> None:
     got = consumer._get
 
     def get(timeout: float, watch: bool, queue: MessageQueue) -> list[Any]:
-        if Here.dying:
-            time.sleep(60)
-        found = got(timeout, True, queue)  # what is taken while it dies is seen before it does
-        Here.arriving[queue.name] = [message.body for _, message in found]
-        return found
+        with Here.gets:
+            Here.gets.wait_for(lambda: not Here.dying, 60)
+            Here.getting += 1
+        try:
+            found = got(timeout, True, queue)  # what is taken while it dies is seen before it does
+            Here.arriving[queue.name] = [message.body for _, message in found]
+            return found
+        finally:
+            with Here.gets:
+                Here.getting -= 1
+                Here.gets.notify_all()
 
     consumer._get = get
     after(consumer.Consumer, "_take_in", lambda self, received: Here.arriving.pop(received[0], None))
