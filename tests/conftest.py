@@ -1,7 +1,9 @@
 """What all tests share: commands in this process, and one server of each kind for all tests that leave it as it was."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -32,6 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if SERVERS & {*item.fixturenames, *(each for each in given if isinstance(each, str))}:
             item.add_marker(pytest.mark.servers)
+
+
+_SCRIPT = (
+    "from pyspider_lite import BaseHandler\n\n\nclass Handler(BaseHandler):\n    def on_start(self):\n        pass\n"
+)
 
 
 class Outcome(NamedTuple):
@@ -90,3 +97,14 @@ def rabbitmq() -> Iterator[RabbitMq]:
     """Who stops, freezes or fills it puts it right again."""
     with RabbitMq() as server:
         yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the commands of a test, with no settings around it and a script ``shop.py``."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name in {"TASKDB", "PROJECTDB", "RESULTDB", "AMQP_URL", "QUEUE_MAXSIZE"} or name.endswith("_XMLRPC_PORT"):
+            monkeypatch.delenv(name)
+    (tmp_path / "shop.py").write_text(_SCRIPT)
+    return tmp_path
