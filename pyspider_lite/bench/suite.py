@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple
 
 from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import processes
+from pyspider_lite.bench.closing import Closing
 from pyspider_lite.bench.servers.mariadb import MariaDb
 from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.bench.servers.rabbitmq import RabbitMq
@@ -47,7 +47,7 @@ CLUSTERS = (Plan(Redis, MariaDb), Plan(RabbitMq, PostgreSql))
 STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan in CLUSTERS}}
 
 
-class Suite:
+class Suite(Closing):
     """Daemons that crawl together, between `__enter__` and `__exit__`; with the servers that they need."""
 
     def __init__(
@@ -73,21 +73,16 @@ class Suite:
         self.roots: list[subprocess.Popen[bytes]] = []
         self._resultdb: ResultDB | None = None
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start the servers and the daemons."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._config = self._write_config()
-            self._log = self._stack.enter_context(open(self.folder / "log.txt", "wb"))
-            for role in self._roles():
-                self.roots.append(self._popen(role))
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
+        self._config = self._write_config()
+        (self.folder / "log.txt").write_bytes(b"")
+        for role in self._roles():
+            self.roots.append(self._popen(role))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End them."""
         self.stop()
         self._stack.close()
 
@@ -106,7 +101,8 @@ class Suite:
 
     def command(self, *words: str) -> None:
         """Run a command of ours to its end."""
-        subprocess.run(self._words(*words), check=True, stdout=self._log, stderr=self._log)
+        with self._log() as log:
+            subprocess.run(self._words(*words), check=True, stdout=log, stderr=log)
 
     def push(self, project: str, script: str, rate: str = "unlimited") -> None:
         """Store a project and have its on_start called; that may begin before this returns, or after it."""
@@ -192,4 +188,8 @@ class Suite:
         return [sys.executable, "-m", "pyspider_lite", "-c", str(self._config), *words]
 
     def _popen(self, *words: str) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(self._words(*words), stderr=None if self._verbose else self._log, stdout=self._log)
+        with self._log() as log:
+            return subprocess.Popen(self._words(*words), stderr=None if self._verbose else log, stdout=log)
+
+    def _log(self) -> BinaryIO:
+        return open(self.folder / "log.txt", "ab")

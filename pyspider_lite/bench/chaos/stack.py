@@ -14,6 +14,7 @@ from pyspider_lite.bench.chaos import harms
 from pyspider_lite.bench.chaos.audit import Audit
 from pyspider_lite.bench.chaos.harms import Harm, Kind
 from pyspider_lite.bench.chaos.queues import BuiltinBroker
+from pyspider_lite.bench.closing import Closing
 from pyspider_lite.bench.servers.mariadb import MariaDb
 from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.bench.servers.rabbitmq import RabbitMq
@@ -36,7 +37,7 @@ STACKS: dict[str, tuple[Any, Any]] = {
 _CUTS = 3
 
 
-class Stack:
+class Stack(Closing):
     """The servers of a run, between `__enter__` and `__exit__`; ``folder`` gets config.json and, for SQLite, the databases."""
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -51,20 +52,17 @@ class Stack:
         if self.database is not None:
             self._stack.callback(self.database.close)
 
-    def __enter__(self) -> "Stack":
-        try:
-            for server in (self.broker, self.database):
-                if server is not None:
-                    server.start()
-            self.config.write_text(json.dumps(self._settings()))
-            self.settings: Settings = configuration.load(str(self.config), {}, {}).settings
-            self._prepare()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
+    def start(self) -> None:
+        """Start the servers and write the config."""
+        for server in (self.broker, self.database):
+            if server is not None:
+                server.start()
+        self.config.write_text(json.dumps(self._settings()))
+        self.settings: Settings = configuration.load(str(self.config), {}, {}).settings
+        self._prepare()
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End them."""
         self._stack.close()
 
     def _settings(self) -> dict[str, Any]:

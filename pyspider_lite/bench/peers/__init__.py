@@ -16,10 +16,10 @@ import time
 import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from pyspider_lite.bench import crawl, processes
+from pyspider_lite.bench.closing import Closing
 from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.errors import RefusedToStart
 
@@ -78,8 +78,8 @@ def measure(folder: Path, target: crawl.Target, name: str) -> dict[str, Any]:
         return {"name": name, **figures, "problems": crawl.check(run.rows(), target)}
 
 
-class PeerRun:
-    """The processes of a peer between `__enter__` and `__exit__`, with the server that it needs."""
+class PeerRun(Closing):
+    """The processes of a peer, with the server that it needs."""
 
     buffered = True
 
@@ -95,7 +95,8 @@ class PeerRun:
         #: file -> where reading goes on, and lines so far
         self._read: dict[Path, tuple[int, int]] = {}
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Start its server and its processes."""
         self._folder.mkdir(parents=True, exist_ok=True)
         environ = {
             **os.environ,
@@ -105,28 +106,21 @@ class PeerRun:
             "PYTHONWARNINGS": "ignore",
             "no_proxy": "127.0.0.1",
         }
-        try:
-            if self._peer.redis:
-                self._redis = Redis()
-                self._stack.enter_context(self._redis)
-                environ["REDIS_URL"] = self._redis.url
-            log = self._stack.enter_context(open(self._folder / "log.txt", "wb"))
-            words = [str(self._program), str(Path(__file__).parent / self._peer.spider)]
+        if self._peer.redis:
+            self._redis = Redis()
+            self._stack.enter_context(self._redis)
+            environ["REDIS_URL"] = self._redis.url
+        words = [str(self._program), str(Path(__file__).parent / self._peer.spider)]
+        null = subprocess.DEVNULL
+        with open(self._folder / "log.txt", "wb") as log:
             for worker in range(self._peer.processes):
                 environ["WORKER"] = str(worker)
                 self._roots.append(
-                    subprocess.Popen(
-                        words, cwd=self._folder, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-                    )
+                    subprocess.Popen(words, cwd=self._folder, env=environ, stdin=null, stdout=log, stderr=log)
                 )
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Kill those that run still."""
         for root in self._roots:
             root.kill()
             root.wait()

@@ -11,9 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from pyspider_lite.bench.closing import Closing
 from pyspider_lite.bench.servers.ports import free_port
 
 #: whom all of them know
@@ -35,7 +35,7 @@ def _stands_still(pid: int) -> bool:
     return True
 
 
-class Server:
+class Server(Closing):
     """One server program. ``wrap`` comes before its command line (`ip netns exec NAME`). It listens on ``host`` and ``port``, 0 being
     any that is free."""
 
@@ -54,19 +54,6 @@ class Server:
         self.log = self.folder / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
         self._install()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start it and wait until it answers."""
