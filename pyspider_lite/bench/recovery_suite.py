@@ -110,10 +110,6 @@ class Daemons(Suite):
 
     def _popen(self, *words: str) -> "subprocess.Popen[bytes]":
         # the notes are imported from there
-        return subprocess.Popen(
-            self._words(*words),
-            stdout=self._log,
-            stderr=self._log,
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.folder)},
-        )
+        environ = {**os.environ, "PYTHONPATH": str(self.folder)}
+        with self._log() as log:
+            return subprocess.Popen(self._words(*words), stdout=log, stderr=log, cwd=self.folder, env=environ)

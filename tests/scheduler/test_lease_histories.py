@@ -9,6 +9,7 @@ from played_cluster import STEP
 
 from pyspider_lite.scheduler.blame import Blame
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases
+from pyspider_lite.scheduler.places import Places
 
 FEW, ALL = 500, 100_000
 
@@ -98,21 +99,20 @@ def test_what_workers_say_may_come_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "what", "first"),
+    ("owner", "method", "what", "first"),
     [
-        ("_bury", "not over|to nobody", 0),
-        ("fresh_term", "taken for dead", 0),
+        (Leases, "_bury", "not over|to nobody", 0),
+        (Leases, "fresh_term", "taken for dead", 0),
         # seldom is it the only one that can tell
-        ("_later_one_claimed", "to nobody", 1_000),
-        ("seen_empty", "not over|to nobody", 0),
-        ("_check_caps", "not over", 0),
+        (Places, "later_one_claimed", "to nobody", 1_000),
+        (Leases, "seen_empty", "not over|to nobody", 0),
+        (Leases, "_check_caps", "not over", 0),
         # somebody kills one processor after the other, and nobody knows who
-        ("suspect", "not over", 0),
+        (Blame, "suspect", "not over", 0),
     ],
 )
-def test_the_oracle_notices(monkeypatch: pytest.MonkeyPatch, method: str, what: str, first: int) -> None:
+def test_the_oracle_notices(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, what: str, first: int) -> None:
     """What a lease keeping without one of its rules does wrong."""
-    owner = Leases if hasattr(Leases, method) else Blame
     monkeypatch.setattr(owner, method, lambda *args, **kwargs: None)
     with pytest.raises(Violation, match=what):
         for seed in range(first, first + FEW):
