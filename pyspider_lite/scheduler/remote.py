@@ -162,16 +162,16 @@ class Remote:
         if new is None:
             raise Fault(FAULT, "send_task: a task has taskid, project and url")
         if not self._works_on(new.project):
-            raise Fault(FAULT, f"send_task: the project {new.project} is unknown or not started")
+            raise _not_started(new.project)
         if new.process.get("callback") == "_on_message":
             committed: Future[None] = Future()
             token = f"{new.project}:{token_hex(8)}"
-            self._inbox().command(
-                lambda scheduler: scheduler.send_message(new, token, lambda plan: _resolve(committed, None))
+            self._ask(
+                lambda one: _if_started(one, new).send_message(new, token, lambda plan: _resolve(committed, None))
             )
             self._wait(committed)
             return True
-        if not self._ask(lambda scheduler: scheduler.send_now(new)):
+        if not self._ask(lambda scheduler: _if_started(scheduler, new).send_now(new)):
             raise Fault(FAULT, "send_task: the fetchers' queue is full, try again later")
         return True
 
@@ -260,6 +260,17 @@ def _resolve(future: "Future[T]", value: T) -> None:
 def _is_active(scheduler: Scheduler, name: str) -> bool:
     project = scheduler.projects.get(name)
     return project is not None and project.active
+
+
+def _if_started(scheduler: Scheduler, task: NewTask) -> Scheduler:
+    """The project may have been stopped or deleted since it was asked for. Raises Fault."""
+    if not _is_active(scheduler, task.project):
+        raise _not_started(task.project)
+    return scheduler
+
+
+def _not_started(name: str) -> Fault:
+    return Fault(FAULT, f"send_task: the project {name} is unknown or not started")
 
 
 def _counted(scheduler: Scheduler, window: str, average: bool | None = None) -> dict[str, dict[str, float]]:

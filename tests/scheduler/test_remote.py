@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xmlrpc.client import Fault
 
 import pytest
@@ -15,6 +15,8 @@ from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.scheduler.inbox import Inbox
 from pyspider_lite.scheduler.remote import Remote
+
+T = TypeVar("T")
 
 
 class Process:
@@ -122,6 +124,36 @@ def test_a_late_answer_and_a_wrong_question_do_not_disturb_the_loop(played: Craw
     played.step(commands=heard.commands)
 
 
+def asked(played: Crawl, question: Callable[[Remote], T], between: Callable[[], object] = lambda: None) -> T:
+    """The answer, with ``between`` done after each step of the loop."""
+    inbox = Inbox()
+    remote = Remote(Process(inbox), nowhere, deadline=10.0)
+    with ThreadPoolExecutor(1) as asker:
+        answer = asker.submit(question, remote)
+        while not answer.done():
+            commands = inbox.collect(0.05).commands
+            played.step(after=0.0, commands=commands)
+            if commands:
+                between()
+        return answer.result()
+
+
+@pytest.mark.parametrize("callback", ["_on_message", "index_page"])
+def test_a_project_that_is_gone_when_the_task_is_sent(played: Crawl, callback: str) -> None:
+    """It was there when the call looked; the asker hears it, and the loop goes on."""
+    played.project()
+    played.ready("p")
+    task = {"taskid": "a", "project": "p", "url": "data:,a", "process": {"callback": callback}}
+
+    def delete() -> None:
+        played.projectdb.drop("p")
+        played.scheduler.update_projects()
+        played.step()
+
+    with pytest.raises(Fault, match="send_task: the project p is unknown or not started"):
+        asked(played, lambda remote: remote.send_task(task), between=delete)
+
+
 @pytest.mark.behaviour("S33")
 def test_a_task_sent_at_once_does_not_wait_for_its_time(played: Crawl) -> None:
     """S89: and what is under way is not given out a second time."""
@@ -135,15 +167,9 @@ def test_a_task_sent_at_once_does_not_wait_for_its_time(played: Crawl) -> None:
 
 def test_what_it_knows_of_a_task(played: Crawl) -> None:
     """For the command `explain`: in flight, why the last submission was dropped, what holds the project up."""
-    inbox = Inbox()
-    remote = Remote(Process(inbox), nowhere, deadline=10.0)
 
     def explained(project: str = "p", taskid: str = "a") -> dict[str, Any]:
-        with ThreadPoolExecutor(1) as asker:
-            answer = asker.submit(remote.explain, project, taskid)
-            while not answer.done():
-                played.step(after=0.0, commands=inbox.collect(0.05).commands)
-            return answer.result()
+        return asked(played, lambda remote: remote.explain(project, taskid))
 
     played.project()
     played.submit(new("a"))
