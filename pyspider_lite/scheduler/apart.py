@@ -8,7 +8,8 @@ more than half of its time, and an innocent task is given up only if all is kill
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, KeysView
+from itertools import chain
 
 from pyspider_lite.models.task import DueKey
 from pyspider_lite.scheduler.blame import APART_AFTER, Blame, LeaseKey
@@ -45,6 +46,8 @@ class Gate:
         #: tasks that have to wait, best first, and when control work asked last
         self._parked: dict[LeaseKey, DueKey] = {}
         self._asked: dict[LeaseKey, float] = {}
+        #: `Blame.changes` when all that wait were looked at; None: some came since
+        self._looked_at: int | None = None
 
     @property
     def holds(self) -> bool:
@@ -58,23 +61,25 @@ class Gate:
         return {f"{key[0]}:{key[1]}{GOES_ALONE}": self._since} if key is not None else {}
 
     @property
-    def parked(self) -> set[LeaseKey]:
+    def parked(self) -> KeysView[LeaseKey]:
         """Tasks that wait here, and are in no window."""
-        return set(self._parked)
+        return self._parked.keys()
 
-    def begin_round(self, now: float) -> list[tuple[str, DueKey]]:
-        """See what is over, and what goes alone next. These tasks, each with its project, need not wait here any longer."""
+    def begin_round(self, now: float, wanted: Callable[[str], bool]) -> list[tuple[str, DueKey]]:
+        """See what is over, and what goes alone next, of the projects that are ``wanted`` now. These tasks, each with its project, need
+        not wait here any longer."""
         if self._opens is None:
             self._opens = self._free_until = now + FREE
         self._asked = {key: asked for key, asked in self._asked.items() if now - asked < _ASKED}
         over = self._out is not None and self._leases.run_of(*self._out) is None
-        gone = self._next is not None and not self._wants(self._next)
+        gone = self._next is not None and not self._wants(self._next, wanted)
         if len(self._leases) < self._left:
             self._left, self._moved = len(self._leases), now
         if over or gone or (self.holds and now - self._moved >= LONGEST):
             self._end_hold(now)
         if not self.holds and now >= self._free_until:
-            self._next = next((key for key in (*self._asked, *self._parked) if self._is_apart(key)), None)
+            waiting = chain(self._asked, self._parked)
+            self._next = next((key for key in waiting if self._wants(key, wanted)), None)
             if self._next is not None:
                 self._since = self._moved = now
                 self._left = len(self._leases)
@@ -101,17 +106,13 @@ class Gate:
     def park(self, project: str, key: DueKey) -> None:
         """A task that may not go: it waits here."""
         self._parked[project, key.taskid] = key
+        self._looked_at = None
 
     def over(self, project: str, taskids: Iterable[str]) -> None:
         """These were cancelled, or ended otherwise: nothing of them is to be given out."""
         for taskid in taskids if self._parked else ():
             if self._parked.pop((project, taskid), None):
                 self._blame.acquit((project, taskid))
-
-    def let_go(self, project: str) -> None:
-        """Nothing of the project may be given out now; what may later is found anew."""
-        for key in [key for key in self._parked if key[0] == project]:
-            del self._parked[key]
 
     def next_task(self, now: float) -> tuple[str, DueKey] | None:
         """The task that goes alone now."""
@@ -129,13 +130,18 @@ class Gate:
     def _is_apart(self, key: LeaseKey) -> bool:
         return self._blame.kills(key) >= APART_AFTER
 
-    def _wants(self, key: LeaseKey) -> bool:
-        return self._is_apart(key) and (key in self._asked or key in self._parked)
+    def _wants(self, key: LeaseKey, wanted: Callable[[str], bool]) -> bool:
+        waits = key in self._asked or (key in self._parked and wanted(key[0]))
+        return waits and self._is_apart(key)
 
     def _end_hold(self, now: float) -> None:
         self._free_until = now + max(FREE, now - self._since)
         self._next = self._out = None
 
     def _released(self, now: float) -> list[tuple[str, DueKey]]:
-        free = [key for key in self._parked if not self._is_apart(key)] if self._opens and now >= self._opens else []
+        # who may go is another one only when a toll changed
+        if self._opens is None or now < self._opens or self._looked_at == self._blame.changes:
+            return []
+        self._looked_at = self._blame.changes
+        free = [key for key in self._parked if not self._is_apart(key)]
         return [(key[0], self._parked.pop(key)) for key in free]

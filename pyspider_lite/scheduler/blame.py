@@ -34,6 +34,8 @@ class Blame:
 
     def __init__(self) -> None:
         self.tolls: dict[LeaseKey, Toll] = {}
+        #: grows with each change of a toll
+        self.changes = 0
         #: what was in the hands of a processor that died, until it is over: that may have died of any of them before it could say
         #: which one it ran. They are run one at a time, and each is named before it begins (docs/architecture.md)
         self.suspects: dict[LeaseKey, None] = {}
@@ -83,11 +85,13 @@ class Blame:
         """What its row says."""
         if toll != NOTHING and key not in self.tolls:
             self.tolls[key] = toll
+            self.changes += 1
             self.suspect([key])
 
     def acquit(self, key: LeaseKey) -> None:
         """No worker will die of it any more: it is over, or given up."""
-        self.tolls.pop(key, None)
+        if self.tolls.pop(key, None):
+            self.changes += 1
         self.suspects.pop(key, None)
         self._counted.pop(key, None)
 
@@ -103,6 +107,7 @@ class Blame:
 
     def _set(self, key: LeaseKey, toll: Toll) -> None:
         self._counted[key] = None
+        self.changes += 1
         self.tolls[key] = toll
         if toll == NOTHING:
             del self.tolls[key]

@@ -4,6 +4,7 @@
 import logging
 import math
 from collections.abc import Callable, Container, Iterable, KeysView, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -133,13 +134,12 @@ class Dispatcher:
 
     def begin_round(self, projects: Mapping[str, ProjectRun], now: float) -> None:
         """What had to wait for its turn may be chosen again; what is not wanted now holds nobody up."""
-        for name in {name for name, _ in self.gate.parked}:
+
+        def wanted(name: str) -> bool:
             project = projects.get(name)
-            if project is None or not project.selectable(now):
-                self.gate.let_go(name)
-                if project is not None:
-                    project.window.more = True
-        for name, key in self.gate.begin_round(now):
+            return project is not None and project.selectable(now)
+
+        for name, key in self.gate.begin_round(now, wanted):
             if project := projects.get(name):
                 project.window.add(key, now)
                 project.wake_at = -math.inf
@@ -229,15 +229,19 @@ class Dispatcher:
         if project.selectable(now) and project.bucket.available(now) >= 1:
             window = project.window
             if window.wants_refill(now):
-                # in flight and due in the table are the same rows: ask for as many more
-                asked = window.limit + self._leases.tasks[project.name]
+                # what is held and due in the table are the same rows: ask for as many more
+                asked = window.limit + self._leases.tasks[project.name] + len(self.gate.parked)
                 answer = self._taskdb.refill(project.name, now, asked)
-                held = {taskid for name, taskid in self._leases.in_flight() | self.gate.parked if name == project.name}
-                window.refill(answer.keys, answer.next_due, asked, held, now)
+                window.refill(answer.keys, answer.next_due, asked, partial(self.holds, project.name), now)
             if len(window):
                 return True
         project.wake_at = project.next_wake(now)
         return False
+
+    def holds(self, project: str, taskid: str) -> bool:
+        """The task is in flight, or waits until it may go alone."""
+        key = (project, taskid)
+        return key in self._leases.in_flight() or key in self.gate.parked
 
     def _choose(
         self, ready: list[ProjectRun], room: int, total: int, now: float
@@ -337,8 +341,7 @@ class Dispatcher:
 
     def _waiting(self, project: ProjectRun, now: float) -> Waiting | None:
         keys = self._taskdb.refill(project.name, now, self._leases.tasks[project.name] + 1).keys
-        held = self._leases.in_flight() | self.gate.parked
-        due = sum((project.name, key.taskid) not in held for key in keys)
+        due = sum(not self.holds(project.name, key.taskid) for key in keys)
         if not due:
             return None
         return Waiting(project.name, due, len(project.window), max(0.0, project.wake_at - now))

@@ -6,6 +6,7 @@ The window holds keys only; bodies are read at dispatch, and whatever does not f
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Callable
 
 from pyspider_lite.models.task import DueKey
 
@@ -72,13 +73,15 @@ class Window:
             return True
         return self.more and len(self._entries) <= self.limit // 4
 
-    def refill(self, keys: list[DueKey], next_due: float | None, asked: int, in_flight: set[str], now: float) -> None:
-        """Merge what the table answered to a question for its best ``asked`` keys."""
+    def refill(
+        self, keys: list[DueKey], next_due: float | None, asked: int, held: Callable[[str], bool], now: float
+    ) -> None:
+        """Merge what the table answered to a question for its best ``asked`` keys, but for those that are ``held`` elsewhere."""
         self.more = len(keys) >= asked
         self.next_due = math.inf if next_due is None else next_due
         more = self.more
         self.more = False  # the answer begins with the best of the table: nothing outside comes before these
         for key in keys:
-            if key.taskid not in in_flight and key.taskid not in self._members:
+            if key.taskid not in self._members and not held(key.taskid):
                 self.add(key, now)
         self.more = self.more or more

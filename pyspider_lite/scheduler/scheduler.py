@@ -213,8 +213,7 @@ class Scheduler:
     def has(self, project: str, taskid: str) -> bool:
         """The task is in flight, or waits here to be given out."""
         found = self.projects.get(project)
-        waits = (found is not None and taskid in found.window) or (project, taskid) in self._dispatcher.gate.parked
-        return waits or self.leases.run_of(project, taskid) is not None
+        return (found is not None and taskid in found.window) or self._dispatcher.holds(project, taskid)
 
     def send_message(self, task: NewTask, token: str, then: Any) -> None:
         """A message from outside, kept until on_message has had it; ``then(plan)`` is called after the commit."""

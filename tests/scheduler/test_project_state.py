@@ -52,7 +52,7 @@ def test_a_user_lifts_the_pause() -> None:
 def project(status: str = "RUNNING", rate: float = 1, burst: float = 3, fail_pause_num: int = 2) -> ProjectRun:
     head = ProjectHead(name="p", group=None, status=status, rate=rate, burst=burst, updatetime=0.0, generation="g")
     run = ProjectRun(head, ProjectState(project="p"), window_limit=100, fail_pause_num=fail_pause_num, now=0.0)
-    run.window.refill([], None, 100, set(), 0.0)
+    run.window.refill([], None, 100, set().__contains__, 0.0)
     return run
 
 
