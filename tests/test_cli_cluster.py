@@ -24,7 +24,7 @@ from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models.batch import StatusBatch
 from pyspider_lite.models.letter import DeadLetter
-from pyspider_lite.models.worker import Beat, OrderKind, WorkerRow
+from pyspider_lite.models.worker import Alone, Beat, OrderKind, WorkerRow
 from pyspider_lite.rpc import RpcServer
 from pyspider_lite.scheduler import roster as roster_module
 from pyspider_lite.scheduler.roster import Roster
@@ -73,6 +73,9 @@ def test_no_leader_and_no_workers() -> None:
         view(row("scheduler", waiting={"redis://db/0": NOW - 9}), row("fetcher", age=30))
     )
     assert sentence == "a scheduler leads, but hears no worker while it waits for redis://db/0"
+    alone = row("scheduler", alone=Alone("shop", "t", NOW - 9))
+    assert cluster_view.missing(view(alone))[0].startswith("a scheduler leads, but hears no worker: do they run")
+    assert cluster_view.notes(view(alone), alone) == ["all waits for shop:t, which goes alone, since 9 s"]
 
 
 def test_what_cannot_be_asked_is_missing_too() -> None:

@@ -15,7 +15,7 @@ from pyspider_lite.database.base import Leader
 from pyspider_lite.database.inspection import Compared, ControlSeen
 from pyspider_lite.models.control import ControlKind
 from pyspider_lite.models.project import ProjectHead, ProjectState
-from pyspider_lite.models.worker import Beat, WorkerRow
+from pyspider_lite.models.worker import Alone, Beat, WorkerRow
 
 NOW = 1_000_000.0
 ROLES = ("scheduler", "fetcher", "processor", "result_worker")
@@ -136,6 +136,13 @@ def test_workers_that_wait() -> None:
     assert waiting.text.startswith(
         "web:fetcher:ab, web:processor:ab, web:result_worker:ab cannot reach redis://b/0 for 70 s"
     )
+
+
+def test_what_goes_alone() -> None:
+    alone = row("scheduler", alone=Alone("shop", "t:7", NOW - 5))
+    found = only(processes(picture(alone, *[row(role) for role in ROLES[1:]])))
+    assert (found.check, found.subject) == ("alone", "shop:t:7")
+    assert "for 5 s" in found.text and "`explain shop t:7` tells more, `project stop shop` ends it" in found.text
 
 
 def test_messages_of_no_task() -> None:

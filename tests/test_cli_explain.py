@@ -374,6 +374,8 @@ def test_what_only_the_scheduler_knows(shop: Shop, said: Callable[..., str], liv
     assert said() == f"{new}is under way now.\n"
     live.update(in_flight=False, asked=False)
     assert said() == f"{new}is due since T, but its script was not loaded yet (processors do that).\n"
+    live.update(asked=True, alone={"project": "x", "taskid": "y", "since": time.time() - 5})
+    assert re.search(r" all waits for x:y, which goes alone, since \ds: it ran whenever everything", said())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pyspider_lite.cli.cluster_view import View, idle
 from pyspider_lite.cli.picture import REPAIR, Found, Picture, Remedy, some
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.worker import WorkerRow
-from pyspider_lite.scheduler.apart import GOES_ALONE
 
 #: seconds by which a clock may differ; behind it is only believed while no more messages than that wait to be heard
 CLOCK_SLACK, CLOCK_DEPTH = 10.0, 20
@@ -25,7 +24,7 @@ _WORK = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL)
 
 def check(picture: Picture) -> Iterator[Found]:
     """All of it, in the order in which it should be mended."""
-    for one in (_leader, _roles, _waiting, _clocks, _versions, _queues):
+    for one in (_leader, _roles, _alone, _waiting, _clocks, _versions, _queues):
         yield from one(picture)
 
 
@@ -80,6 +79,19 @@ def _live(view: View) -> list[WorkerRow]:
     return [row for row in view.sorted() if view.alive(row)]
 
 
+def _alone(picture: Picture) -> Iterator[Found]:
+    view = picture.view
+    for row in _live(view):
+        if alone := row.beat.alone:
+            name, taskid = alone.project, alone.taskid
+            yield Found(
+                "alone",
+                f"{name}:{taskid}",
+                f"nothing else is given out for {view.now - alone.since:.0f} s, until {name}:{taskid} is over, which goes alone: it ran "
+                f"whenever everything on its machine was killed. `explain {name} {taskid}` tells more, `project stop {name}` ends it",
+            )
+
+
 def _waiting(picture: Picture) -> Iterator[Found]:
     view = picture.view
     waiting: dict[str, tuple[float, list[str]]] = {}
@@ -88,15 +100,7 @@ def _waiting(picture: Picture) -> Iterator[Found]:
             first, workers = waiting.get(what, (since, []))
             waiting[what] = (min(first, since), [*workers, row.beat.worker])
     for what, (since, workers) in sorted(waiting.items()):
-        if what.endswith(GOES_ALONE):
-            name, _, taskid = what.removesuffix(GOES_ALONE).partition(":")
-            yield Found(
-                "waiting",
-                what,
-                f"nothing else is given out for {view.now - since:.0f} s, until {name}:{taskid} is over, which goes alone: it ran whenever "
-                f"everything on its machine was killed. `explain {name} {taskid}` tells more, `project stop {name}` ends it",
-            )
-        elif view.now - since > WAIT_SLACK:
+        if view.now - since > WAIT_SLACK:
             yield Found(
                 "waiting",
                 what,

@@ -163,6 +163,10 @@ def notes(view: View, row: WorkerRow) -> list[str]:
     if leader is row and view.config_hash and beat.config_hash != view.config_hash:
         found.append("other config than here")
     found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(waiting(view, row).items())]
+    if alone := beat.alone:
+        found.append(
+            f"all waits for {alone.project}:{alone.taskid}, which goes alone, since {_ago(view.now - alone.since)}"
+        )
     return found
 
 

@@ -7,6 +7,15 @@ from msgspec import Struct
 from pyspider_lite.models.names import RunKey
 
 
+class Alone(Struct, frozen=True):
+    """The task (or control work) that goes alone, or is about to: all else waits for it."""
+
+    project: str
+    taskid: str
+    #: Unix time
+    since: float
+
+
 class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     """A worker says every 2 s that it lives, and what it has in hand."""
 
@@ -35,6 +44,8 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     state: str = ""
     #: what it cannot reach now, and since when (Unix time)
     waiting: dict[str, float] = {}
+    #: of a scheduler that leads
+    alone: Alone | None = None
     #: it leaves and holds nothing any more
     leaving: bool = False
     #: its clock when it said so, Unix time; 0: it did not say

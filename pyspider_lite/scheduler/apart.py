@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, KeysView
 from itertools import chain
 
 from pyspider_lite.models.task import DueKey
+from pyspider_lite.models.worker import Alone
 from pyspider_lite.scheduler.blame import APART_AFTER, Blame, LeaseKey
 from pyspider_lite.scheduler.leases import Leases
 
@@ -22,8 +23,6 @@ FREE = 10.0
 #: seconds that all else waits at most for what goes alone, and while of what is in flight nothing comes to its end: more than a page may take
 #: by default
 LONGEST = 180.0
-#: how that is named to people
-GOES_ALONE = ", which goes alone"
 #: seconds after which it is forgotten that something wanted to go alone
 _ASKED = 5.0
 
@@ -55,10 +54,10 @@ class Gate:
         return self._out is not None or self._next is not None
 
     @property
-    def holding(self) -> dict[str, float]:
-        """What all else waits for, in words, and since when."""
+    def alone(self) -> Alone | None:
+        """What all else waits for."""
         key = self._out or self._next
-        return {f"{key[0]}:{key[1]}{GOES_ALONE}": self._since} if key is not None else {}
+        return Alone(*key, self._since) if key is not None else None
 
     @property
     def parked(self) -> KeysView[LeaseKey]:

@@ -17,7 +17,7 @@ from pyspider_lite.errors import DatabaseError, LostLeadership, QueueError
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
 from pyspider_lite.models.names import QueueName, Role
-from pyspider_lite.models.worker import Beat, OrderKind
+from pyspider_lite.models.worker import Alone, Beat, OrderKind
 from pyspider_lite.orders import OrderWatch
 from pyspider_lite.readings import Reading
 from pyspider_lite.scheduler import numbers, queues
@@ -77,7 +77,7 @@ class SchedulerDaemon:
         self._roster: Roster | None = None
         self._load = 0
         #: what all else waits for, as the loop saw it last
-        self._alone: dict[str, float] = {}
+        self._alone: Alone | None = None
         self._stopping = self._holding = False
         self._clock = DatabaseClock(taskdb)
         self._waiter = outages.Waiter()
@@ -136,7 +136,7 @@ class SchedulerDaemon:
         """What the list of workers says of this scheduler."""
         state = "standing by" if self.inbox is None else "leading"
         return self.info.beat(
-            load=self._load, rpc=self._rpc(), state=state, waiting={**outages.waiting(), **self._alone}
+            load=self._load, rpc=self._rpc(), state=state, waiting=outages.waiting(), alone=self._alone
         )
 
     def _stand_by(self) -> None:
@@ -185,7 +185,7 @@ class SchedulerDaemon:
             logger.warning("epoch %d ends: %s", epoch, error)
         finally:
             self.inbox = None
-            self._load, self._alone = 0, {}
+            self._load, self._alone = 0, None
             self._roster.changed()
             # all are told before one is waited for
             watch.stop()
@@ -266,7 +266,7 @@ class SchedulerDaemon:
             heard.drained = len(heard.status) + len(heard.new) < CAPACITY and not deaf and not leadership.overdue
             wake = self._step(scheduler, heard)
             clock = scheduler.leases.clock
-            self._load, self._alone = len(scheduler.leases), scheduler.holding
+            self._load, self._alone = len(scheduler.leases), scheduler.alone
             if self.stepped - summed >= _SUMMARY_EVERY:
                 summed = self.stepped
                 if line := numbers.summary(scheduler.counters, scheduler.now):

@@ -139,8 +139,11 @@ def _hindrance(name: str, around: Around) -> str:
         return pause
     if live.get("asked") is False:
         return "its script was not loaded yet (processors do that)"
-    for what, since in (live.get("holding") or {}).items():
-        return f"all waits for {what}, since {span(around.now - since)}: it ran whenever everything on its machine was killed"
+    if alone := live.get("alone"):
+        return (
+            f"all waits for {alone['project']}:{alone['taskid']}, which goes alone, since {span(around.now - alone['since'])}: "
+            "it ran whenever everything on its machine was killed"
+        )
     return ""
 
 

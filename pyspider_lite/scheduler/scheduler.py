@@ -21,7 +21,7 @@ from pyspider_lite.models.names import CONTROL_RUN, QueueName, Role, RunKey
 from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask, Task
-from pyspider_lite.models.worker import Beat, Claim, Handover, Release
+from pyspider_lite.models.worker import Alone, Beat, Claim, Handover, Release
 from pyspider_lite.outages import Waiter
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.aftermath import Aftermath
@@ -206,9 +206,9 @@ class Scheduler:
         )
 
     @property
-    def holding(self) -> dict[str, float]:
-        """What all else waits for, in words, and since when: see `apart`."""
-        return self._dispatcher.gate.holding
+    def alone(self) -> Alone | None:
+        """What all else waits for: see `apart`."""
+        return self._dispatcher.gate.alone
 
     def has(self, project: str, taskid: str) -> bool:
         """The task is in flight, or waits here to be given out."""

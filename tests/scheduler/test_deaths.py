@@ -233,8 +233,8 @@ def test_who_holds_all_else_can_be_ended(crawl: Crawl, way: str) -> None:
         later(crawl, held(slow))
     crawl.submit(new("c"))
     assert crawl.tasks() == []
-    (said,) = crawl.scheduler.holding
-    assert said == "q:a, which goes alone" and crawl.scheduler.has("q", "a")
+    alone = crawl.scheduler.alone
+    assert alone and (alone.project, alone.taskid) == ("q", "a") and crawl.scheduler.has("q", "a")
     if way == "cancel":
         order = TaskOrder(project="q", action=TaskAction.CANCEL, tasks={"a": 0})
         crawl.scheduler.order(order, lambda plan: None)
@@ -245,7 +245,7 @@ def test_who_holds_all_else_can_be_ended(crawl: Crawl, way: str) -> None:
     crawl.scheduler.update_projects()
     later(crawl, held(slow))
     later(crawl, held(slow))
-    assert [task.taskid for task in crawl.tasks()] == ["c"] and not crawl.scheduler.holding
+    assert [task.taskid for task in crawl.tasks()] == ["c"] and not crawl.scheduler.alone
 
 
 def test_all_else_does_not_wait_for_ever_for_one_that_goes_alone(crawl: Crawl) -> None:
