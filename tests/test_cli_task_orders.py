@@ -73,6 +73,8 @@ class Leader:
         self.orders: list[tuple[str, dict[str, int], int]] = []
         #: what is raised in place of the next answers
         self.troubles: list[str] = []
+        #: what becomes of the first tasks of an order; the others are done
+        self.others: dict[str, int] = {}
         self.port = RpcServer("127.0.0.1", 0, secret="")
         self.port.serve({"order_tasks": self.order_tasks})
         taskdb.lead(f"{socket.gethostname()}:7:abc", 60.0, self.port.url)
@@ -82,7 +84,7 @@ class Leader:
         if len(self.orders) >= 1 and self.troubles:
             raise Fault(1, self.troubles.pop(0))
         self.orders.append((action, json.loads(tasks), priority))
-        return {"done": len(json.loads(tasks))}
+        return {**self.others, "done": len(json.loads(tasks)) - sum(self.others.values())}
 
 
 @pytest.fixture
@@ -122,6 +124,15 @@ def test_what_changed_since_the_command_began_is_left_alone(
     put(taskdb, "before", status=TaskStatus.SUCCESS)
     assert command("task", "retry", "p", "--all").out == f"{FAILED + 1} run again\n"
     assert command("task", "retry", "p", "just now").out == "1 run again\n"
+
+
+def test_a_task_that_waits_for_its_time_is_not_counted_as_run_again(
+    taskdb: TaskDB, leader: Leader, command: Callable[..., Any]
+) -> None:
+    put(taskdb, "now", "later", "waits", status=TaskStatus.BAD)
+    leader.others = {"at its exetime": 1, "waits already": 1}
+    said = command("task", "retry", "p", "--cancelled").out
+    assert said == "1 run again, 1 waiting again for the exetime of their submission, 1 left alone: waits already\n"
 
 
 def test_cancel_and_set_are_for_what_waits(taskdb: TaskDB, leader: Leader, command: Callable[..., Any]) -> None:

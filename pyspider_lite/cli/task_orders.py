@@ -97,7 +97,11 @@ _WOULD = {"retry": "run again", "cancel": "cancelled", "priority": "given this p
 
 
 def _sum(action: str, outcomes: Counter[str]) -> str:
-    words = {"done": _WOULD[action], "after its run": "cancelled when the run that is under way has ended"}
+    words = {
+        "done": _WOULD[action],
+        "at its exetime": "waiting again for the exetime of their submission",
+        "after its run": "cancelled when the run that is under way has ended",
+    }
     done = [word for word in words if outcomes[word] or word == "done"]
     parts = [f"{outcomes[word]} {words[word]}" for word in done]
     parts += [f"{count} left alone: {word}" for word, count in sorted(outcomes.items()) if word not in words and count]

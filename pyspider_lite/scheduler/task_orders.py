@@ -35,6 +35,8 @@ class Outcome(StrEnum):
     """What became of an order for one task."""
 
     DONE = "done"
+    #: it was to be run again and waits for the exetime that its submission chose
+    AT_EXETIME = "at its exetime"
     #: it is under way and is cancelled when its run ends
     AFTER_RUN = "after its run"
     #: it is under way, so it is not run again
@@ -117,7 +119,7 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
     project.due[state.taskid] = _key(after)
     project.events["pending"] += 1
     project.armed = True
-    return Outcome.DONE
+    return Outcome.DONE if due <= plan.now else Outcome.AT_EXETIME
 
 
 def _waits_for_exetime(plan: Plan, state: TaskState) -> bool:

@@ -103,7 +103,7 @@ def test_a_cancelled_task_that_is_taken_back_keeps_its_exetime(ready: Crawl) -> 
     ready.submit(new("again", schedule={"exetime": at, "force_update": True}))
     assert order(ready, "retry", "later", "again") == {"waits already": 2}
     assert order(ready, "cancel", "later", "again", "retried") == {"done": 3}
-    assert order(ready, "retry", "later", "again", "retried") == {"done": 3}
+    assert order(ready, "retry", "later", "again", "retried") == {"at its exetime": 2, "done": 1}
     assert [task.taskid for task in ready.tasks()] == ["retried"]
     for taskid in ("later", "again"):
         after = ready.task(taskid)
