@@ -126,6 +126,7 @@ def test_a_rabbitmq_with_an_alarm_is_a_problem_and_nobody_is_to_be_started(
     try:
         outcome = check(**config)
         told = command("-c", str(tmp_path / "config.json"), "doctor")
+        listed = command("-c", str(tmp_path / "config.json"), "cluster", "list")
     finally:
         rabbitmq.control("set_vm_memory_high_watermark", "0.4")
     assert outcome.code == 2
@@ -133,7 +134,9 @@ def test_a_rabbitmq_with_an_alarm_is_a_problem_and_nobody_is_to_be_started(
     assert "takes no messages now: it is short of memory or disk (`rabbitmqctl status` says of which" in problem
     assert (told.code, problems(told)) == (1, [problem])
     assert "not checked: queues, and which workers run, because of the message-queue" in told.out
-    assert PASSWORD not in outcome.out + told.out
+    assert listed.code == 1
+    assert f"missing: a scheduler leads, but hears no worker: {problem}\n" in listed.out
+    assert PASSWORD not in outcome.out + told.out + listed.out
 
 
 def test_coordination(check: Callable[..., Any]) -> None:

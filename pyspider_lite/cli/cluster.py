@@ -17,8 +17,9 @@ from pyspider_lite.cli.at_once import at_once
 from pyspider_lite.cli.cluster_view import View
 from pyspider_lite.cli.terminal import say
 from pyspider_lite.database.base import Leader, TaskDB
-from pyspider_lite.errors import ConfigError
+from pyspider_lite.errors import ConfigError, QueueError
 from pyspider_lite.log import mask_url
+from pyspider_lite.message_queue.description import describe
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.worker import OrderKind, WorkerRow
 from pyspider_lite.rpc import client
@@ -58,6 +59,8 @@ def list_workers(ctx: click.Context, form: str) -> int:
     """
     settings = options.settings_of(ctx, quiet=True)
     view = look(settings)
+    if view.hears_nobody and view.depths is not None:
+        _try_broker(settings, view)
     if form == "jsonl":
         for record in cluster_view.as_records(view):
             say(json.dumps(record, ensure_ascii=False))
@@ -84,6 +87,13 @@ def look(settings: Settings) -> View:
     else:
         view.depths = depths
     return view
+
+
+def _try_broker(settings: Settings, view: View) -> None:
+    """One that has an alarm, or is full, tells how many messages it has, and takes none of what workers say."""
+    (found,) = at_once([partial(describe, settings.queue_url, settings.queue_prefix)], _PATIENCE)
+    if isinstance(found, QueueError):
+        view.refusal = _problem("message-queue", settings.queue_url, found)
 
 
 def ask_schedulers(settings: Settings, view: View) -> dict[str, dict[str, float]]:

@@ -40,6 +40,8 @@ class View(Struct, kw_only=True):
     config_hash: str = ""
     #: silent schedulers that answer by XML-RPC: what they cannot reach, and since when (Unix time)
     answers: dict[str, dict[str, float]] = {}
+    #: why the broker takes no messages, as far as that was tried
+    refusal: str = ""
     #: what could not be asked, in sentences
     problems: list[str] = []
 
@@ -62,6 +64,11 @@ class View(Struct, kw_only=True):
     def held(self) -> bool:
         """The leader row names somebody for so much longer than any scheduler leads at a time that nobody will lead soon."""
         return self.leader is not None and self.leader.until > self.now + HELD_OVER
+
+    @property
+    def hears_nobody(self) -> bool:
+        """A scheduler leads, and no other worker was heard for long."""
+        return self.leads and not any(row.beat.role != Role.SCHEDULER and self.alive(row) for row in self.workers or ())
 
     def is_leader(self, row: WorkerRow) -> bool:
         """This row is the scheduler that leads."""
@@ -88,25 +95,27 @@ def missing(view: View) -> list[str]:
     found = list(view.problems)
     if view.workers is None:
         return found
-    live = [row for row in view.workers if view.alive(row)]
     if not view.leads:
+        live = [row for row in view.workers if view.alive(row)]
         found += _why_nobody_leads(view, [row for row in live if row.beat.role == Role.SCHEDULER])
         if any(row.beat.role != Role.SCHEDULER for row in view.workers):
             found.append("nobody hears the other workers meanwhile: what is shown of them is from before")
         return found
-    if all(row.beat.role == Role.SCHEDULER for row in live):
-        away = sorted(view.leader_row.beat.waiting) if view.leader_row is not None else []
-        if view.depths is None:
-            away = away or ["the message-queue"]
-        found.append(
-            f"a scheduler leads, but hears no worker while it waits for {' and '.join(away)}"
-            if away
-            else "a scheduler leads, but hears no worker: do they run, with the same message-queue and queue-prefix, and does that take messages "
-            "(`check-config` tries)?"
-        )
-        return found
+    if view.hears_nobody:
+        return [*found, f"a scheduler leads, but hears no worker{_why_nobody_is_heard(view)}"]
     found += (f"all {role}s are paused" if there else f"no {role} is running" for role, there in idle(view).items())
     return found
+
+
+def _why_nobody_is_heard(view: View) -> str:
+    if view.refusal:
+        return f": {view.refusal}"
+    away = sorted(view.leader_row.beat.waiting) if view.leader_row is not None else []
+    if view.depths is None:
+        away = away or ["the message-queue"]
+    if away:
+        return f" while it waits for {' and '.join(away)}"
+    return ": do they run, with the same message-queue and queue-prefix?"
 
 
 def _why_nobody_leads(view: View, schedulers: list[WorkerRow]) -> list[str]:
