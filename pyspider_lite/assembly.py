@@ -228,7 +228,12 @@ class Assembly:
 
     def _heartbeat(self, role: Role, pool_size: int) -> Heartbeat:
         info = self._info(role, pool_size)
-        return Heartbeat(info, connector(self._options, QueueName.STATUS), orders=self._orders(info))
+        return Heartbeat(
+            info,
+            connector(self._options, QueueName.STATUS),
+            orders=self._orders(info),
+            last_words=connector(self._options, QueueName.STATUS, bounded=False),
+        )
 
     def _info(self, role: Role, pool_size: int) -> WorkerInfo:
         return WorkerInfo.make(role, pool_size, self._options.digest, self._rpc_url, self._health_url)
@@ -287,14 +292,16 @@ def connect_resultdb(options: Settings) -> ResultDB:
     return database.connect_resultdb(options.resultdb, prefixed=database.share_tables(options.taskdb, options.resultdb))
 
 
-def connector(options: Settings, name: QueueName, late_ack: bool = False) -> Callable[[], MessageQueue]:
+def connector(
+    options: Settings, name: QueueName, late_ack: bool = False, bounded: bool = True
+) -> Callable[[], MessageQueue]:
     """Opens a connection to one queue each time it is called: one a thread."""
     message_queue.connect(options.queue_url, name).close()  # a URL that is none is found out now
     return functools.partial(
         message_queue.connect,
         options.queue_url,
         name,
-        maxsize=options.queue_maxsize,
+        maxsize=options.queue_maxsize if bounded else 0,
         late_ack=late_ack,
         prefix=options.queue_prefix,
     )

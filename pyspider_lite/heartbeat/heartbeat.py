@@ -13,7 +13,7 @@ import msgspec
 
 from pyspider_lite import codec, outages
 from pyspider_lite.freeze_watch import FreezeWatch
-from pyspider_lite.heartbeat import status_items
+from pyspider_lite.heartbeat import status_items  # FIXME
 from pyspider_lite.heartbeat.held_runs import HeldRuns
 from pyspider_lite.heartbeat.sender import StatusSender
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
@@ -37,8 +37,15 @@ class Heartbeat:
     """
 
     def __init__(
-        self, info: WorkerInfo, connect: Connect, interval: float = 2.0, *, orders: Connect | None = None
+        self,
+        info: WorkerInfo,
+        connect: Connect,
+        interval: float = 2.0,
+        *,
+        orders: Connect | None = None,
+        last_words: Connect | None = None,
     ) -> None:
+        """``last_words`` opens status_queue without its bound."""
         self.info = info
         self._orders = orders
         self._order_watch: OrderWatch | None = None
@@ -47,7 +54,7 @@ class Heartbeat:
         self._running: RunKey | None = None
         self._progress = 0
         self._serial = itertools.count(1)
-        self._sender = StatusSender(connect, interval, self._beat)
+        self._sender = StatusSender(connect, interval, self._beat, last_words)
         self._watch = FreezeWatch(interval)
 
     # --- life ---

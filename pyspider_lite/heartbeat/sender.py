@@ -8,9 +8,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 
 from pyspider_lite.errors import MessageTooLarge
-from pyspider_lite.heartbeat import status_items
+from pyspider_lite.heartbeat import status_items  # FIXME
 from pyspider_lite.message_queue.connection import Connect, Connection
 from pyspider_lite.models.worker import Beat
 
@@ -26,6 +27,8 @@ _SHORT, _LOOK = 2, 0.03
 #: what may wait to be sent; who has more to say is held back
 _BUFFER_ITEMS = 4000
 _BUFFER_BYTES = 32 * 1024 * 1024
+#: of the seconds that a worker has to stop, those for saying so past a queue that is full
+_GOODBYE = 1.0
 #: seconds between two looks at whether to go on waiting
 _ASK = 0.25
 
@@ -34,10 +37,14 @@ class StatusSender:
     """The buffer of encoded items, and the thread that empties it.
 
     ``beat(leaving)`` makes a beat; it is called under `changed`. What beats tell of is changed under `changed` as well, together with
-    the `append` of the item that says so: thus a beat agrees with all that was said before it.
+    the `append` of the item that says so: thus a beat agrees with all that was said before it. ``last_words`` opens status_queue
+    without its bound.
     """
 
-    def __init__(self, connect: Connect, interval: float, beat: Callable[[bool], bytes]) -> None:
+    def __init__(
+        self, connect: Connect, interval: float, beat: Callable[[bool], bytes], last_words: Connect | None = None
+    ) -> None:
+        self._last_words = last_words
         self._interval = interval
         self._beat = beat
         self._connection = Connection(connect, "status_queue")
@@ -69,7 +76,7 @@ class StatusSender:
         """Send what waits, then the last beat; True if all went out in time."""
         with self.changed:
             self._stopping = True
-            self._connection.end(timeout)
+            self._connection.end(max(timeout - _GOODBYE, timeout / 2))
             self.changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(timeout + 1.0)
@@ -148,7 +155,18 @@ class StatusSender:
                 self.changed.notify_all()
             if self._connection.expired():
                 break
+        full = bool(self._items) and self.waiting_since is None
         self._connection.close()
+        if full and self._last_words is not None:
+            self._say_goodbye(self._last_words)
+
+    def _say_goodbye(self, connect: Connect) -> None:
+        """status_queue stayed full. One small message more does no harm, and who is not heard to leave looks dead for a day."""
+        try:
+            with closing(connect()) as queue:
+                queue.put(status_items.message([self._beat(True)]), _GOODBYE)
+        except Exception as error:
+            logger.info("nobody will hear that this worker left: %s", error)
 
     def _wait_for_items(self) -> None:
         """Until the next beat is due, or something was said and had its time to gather company."""

@@ -4,6 +4,7 @@ import itertools
 import os
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from status_listener import Scheduler, incompressible, report, run, until
 
 from pyspider_lite import codec, message_queue
 from pyspider_lite.errors import MessageTooLarge
-from pyspider_lite.heartbeat import sender
+from pyspider_lite.heartbeat import sender  # FIXME
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
@@ -49,6 +50,29 @@ def test_words_that_follow_soon_gather(scheduler: Scheduler, monkeypatch: pytest
     until(lambda: len(scheduler.said()) == 103)
     assert time.monotonic() - start < 0.29
     worker.stop(5)
+
+
+def test_who_leaves_is_heard_though_the_queue_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As when all is stopped, the scheduler first. What it could not report is given out again at once."""
+    server = QueueServer(str(tmp_path / "queues"))
+    server.start()
+
+    def connect(maxsize: int = 2) -> MessageQueue:
+        return message_queue.connect(f"builtin://{tmp_path}/queues", "status_queue", maxsize=maxsize)
+
+    worker = Heartbeat(WorkerInfo.make("fetcher", 1), connect, interval=0.02, last_words=lambda: connect(0))
+    worker.start()
+    with closing(connect()) as queue:
+        until(lambda: queue.qsize() == 2)
+        worker.take("q", "b", [run(1)])
+        begun = time.monotonic()
+        worker.stop(1)
+        assert time.monotonic() - begun < 2
+        bodies = [received.body for received in queue.get(9, 0)]
+    last = codec.decode(bodies[-1], StatusBatch).items[-1]
+    assert len(bodies) == 3 and isinstance(last, Beat) and last.leaving and last.holds == {}
+    assert "stopped with 1 status items not sent" in caplog.text
+    server.stop()
 
 
 def test_the_last_beat_says_goodbye_after_all_else(scheduler: Scheduler) -> None:
