@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -76,6 +76,8 @@ class ResultWorker:
     ) -> "ResultWorker":
         """Give it what pyspider's constructor had no place for; returns itself."""
         self._heartbeat = heartbeat
+        if not _stores(self):
+            heartbeat.set_own_class()
         self._drain_timeout = drain_timeout
         if connect_in is not None:
             self.inqueue = connect_in
@@ -194,15 +196,22 @@ class ResultWorker:
     def step(self, timeout: float) -> int:
         """Store what waits, at most so many reports that they fit a transaction; returns how many there were."""
         self.stepped = time.monotonic()
-        reports = self._take(timeout)
-        if reports:
+        taken = self._take(timeout)
+        for reports in self._apart(taken):
             try:
                 self._process(reports)
             except Exception as error:
                 logger.exception("an error in the result worker; %d tasks fail", len(reports))
                 for report in reports:
                     self._forward(_Work(report, error=f"result worker: {type(error).__name__}: {error}"))
-        return len(reports)
+        return len(taken)
+
+    def _apart(self, reports: list[Report]) -> list[list[Report]]:
+        """What a worker may have died over comes last and alone, when all else is on its way to the scheduler."""
+        if _stores(self) or not any(report.suspect for report in reports):
+            return [reports] if reports else []
+        rest = [report for report in reports if not report.suspect]
+        return [rest, *([report] for report in reports if report.suspect)]
 
     def _deliver(self, batch: ResultBatch) -> None:
         assert self._heartbeat is not None
@@ -234,19 +243,39 @@ class ResultWorker:
     # --- one batch ------------------------------------------------------------------------------------------------------
 
     def _process(self, reports: Sequence[Report]) -> None:
-        prepare: Callable[[_Work], None] = _rows_as_they_are if _stores(self) else self._ask_subclass
         works = [_Work(report, rows=[]) for report in reports]
-        for work in works:
-            if names.is_possible(work.report.project):
-                prepare(work)
-            else:
-                work.error = "no project can have the name in this message"
-        if not self._store([work for work in works if work.rows and work.error is None]):
+        if not self._prepare(works) or not self._store([work for work in works if work.rows and work.error is None]):
             assert self._heartbeat is not None
             self._heartbeat.release([report.key for report in reports if report.parts])
             return
         for work in works:
             self._forward(work)
+
+    def _prepare(self, works: Sequence[_Work]) -> bool:
+        """The rows of all; False if the drain time is over before."""
+        as_they_are = _stores(self)
+        for work in works:
+            if not names.is_possible(work.report.project):
+                work.error = "no project can have the name in this message"
+            elif as_they_are:
+                _rows_as_they_are(work)
+            elif not work.report.suspect:
+                self._ask_subclass(work)
+            elif not self._ask_about_suspect(work):
+                return False
+        return True
+
+    def _ask_about_suspect(self, work: _Work) -> bool:
+        """A worker may have died over it: if this one does, the scheduler knows by then that it was over this report and no other."""
+        assert self._heartbeat is not None
+        if not self._heartbeat.announce(work.report.key, self._is_drained):
+            return False
+        self._ask_subclass(work)
+        return self._heartbeat.announce(None, self._is_drained)
+
+    def _is_drained(self) -> bool:
+        self.stepped = time.monotonic()
+        return self._stop_at is not None and self.stepped >= self._stop_at
 
     def _ask_subclass(self, work: _Work) -> None:
         """Call the user's on_result for each item; what it stores by calling ours is collected for the transaction."""
@@ -301,10 +330,9 @@ class ResultWorker:
         """False when the drain time is over."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            if self._stop_at is not None and time.monotonic() >= self._stop_at:
+            if self._is_drained():
                 return False
             time.sleep(min(_PATIENCE, seconds))
-            self.stepped = time.monotonic()
         return True
 
     def _forward(self, work: _Work) -> None:

@@ -329,3 +329,46 @@ def test_an_order_holds_it_back_until_it_is_resumed(rigs, order):
     rig.worker.resume()
     assert set(rig.reports(2)) == {"t1", "t2"}
     assert rig.said(Beat)
+
+
+def test_a_class_of_the_user_is_told_about_a_suspect_when_the_scheduler_knows(rigs):
+    """It may end the process: then that was over this report, and what came with it is over."""
+    seen = []
+
+    class Killer(ResultWorker):
+        def on_result(self, task, result):
+            rig.pump()
+            running = [one.running for one in rig.status if isinstance(one, Beat)][-1]
+            over = [one.taskid for one in rig.status if isinstance(one, Report)]
+            seen.append((task["taskid"], running and running[1], over))
+            super().on_result(task, result)
+
+    rig = rigs(Killer)
+    assert rig.heartbeat.info.own_class
+    rig.put(report("t1", 1, suspect=True), report("t2", 1), report("t3", 1, suspect=True))
+    rig.start()
+    rig.reports(3)
+    assert seen == [("t2", None, []), ("t1", "t1", ["t2"]), ("t3", "t3", ["t2", "t1"])]
+    rig.until(lambda: rig.said(Beat)[-1].running is None)
+    assert not rigs().heartbeat.info.own_class
+
+
+def test_a_suspect_is_given_back_when_the_scheduler_cannot_be_told_in_the_drain_time(rigs, monkeypatch):
+    called = []
+
+    class Killer(ResultWorker):
+        def on_result(self, task, result):
+            called.append(task["taskid"])
+
+    rig = rigs(Killer)
+    rig.put(report("t1", 1, suspect=True))
+
+    def announce(run, give_up):
+        assert not give_up()
+        rig.worker._stop_at = time.monotonic()
+        return not give_up()
+
+    monkeypatch.setattr(rig.heartbeat, "announce", announce)
+    rig.start()
+    rig.until(lambda: rig.said(Release))
+    assert called == [] and rig.said(Release)[0].runs == [("p", "t1", 1)]

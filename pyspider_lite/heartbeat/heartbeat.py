@@ -13,7 +13,7 @@ import msgspec
 
 from pyspider_lite import codec, outages
 from pyspider_lite.freeze_watch import FreezeWatch
-from pyspider_lite.heartbeat import status_items  # FIXME
+from pyspider_lite.heartbeat import status_items
 from pyspider_lite.heartbeat.held_runs import HeldRuns
 from pyspider_lite.heartbeat.sender import StatusSender
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
@@ -199,6 +199,10 @@ class Heartbeat:
     def set_pool_size(self, pool_size: int) -> None:
         """How many tasks can be in hand at once; said with the next beat."""
         self.info = msgspec.structs.replace(self.info, pool_size=pool_size)
+
+    def set_own_class(self) -> None:
+        """What works here is a class of the user, whose code may end the process; to be called before `start`."""
+        self.info = msgspec.structs.replace(self.info, own_class=True)
 
     def set_state(self, state: str) -> None:
         """ "" for at work, "paused", "draining" or "stopping"; said at once. Draining is shown as drained when nothing is in hand."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from pyspider_lite.errors import MessageTooLarge
-from pyspider_lite.heartbeat import status_items  # FIXME
+from pyspider_lite.heartbeat import status_items
 from pyspider_lite.message_queue.connection import Connect, Connection
 from pyspider_lite.models.worker import Beat
 

@@ -29,6 +29,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     rpc: str = ""
     #: address of its health port, "" if it has none
     health: str = ""
+    #: its work is done by a class of the user
+    own_class: bool = False
 
     @classmethod
     def make(cls, role: str, pool_size: int, config_hash: str = "", rpc: str = "", health: str = "") -> "WorkerInfo":

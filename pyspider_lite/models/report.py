@@ -52,6 +52,8 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="report"
     parts: int = 1
     #: @not_send_status: close the lease, leave the row as it is
     no_status: bool = False
+    #: as in the `Dispatch`: a worker may have died over it
+    suspect: bool = False
     #: seconds before which it should not be tried again
     retry_after: float | None = None
     #: answer to _on_get_info (behaviour H63); of a cron job: why it left its tick out

@@ -40,6 +40,8 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     rpc: str = ""
     #: address of its health port, "" if it has none
     health: str = ""
+    #: a class of the user works here: what it does may end the process (of processors that is known)
+    own_class: bool = False
     #: "" for at work, else "paused", "draining", "drained" or "stopping" (somebody ordered it); a scheduler: "leading" or "standing by"
     state: str = ""
     #: what it cannot reach now, and since when (Unix time)

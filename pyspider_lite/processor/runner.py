@@ -204,6 +204,7 @@ def make_report(page: Page, response: Response, outcome: Outcome, log: CapturedL
         items=outcome.items,
         task=report.new_task(task) if outcome.items else None,
         no_status=outcome.no_status,
+        suspect=task.suspect,
         retry_after=page.response.retry_after,
         info=outcome.info,
     )

@@ -54,6 +54,8 @@ class Leases:
         self.blame = Blame()
         #: workers that died since somebody asked
         self._buried: list[str] = []
+        #: queues that others' code works on: what vanishes there may have ended its worker
+        self._scripts: set[str] = set(_SCRIPTS)
         #: workers that died with the leader before us; what they said before that may still be heard
         self._gone: set[str] = set()
         self._places = Places()
@@ -209,6 +211,8 @@ class Leases:
             self._bury(beat.worker, died=False)
             return
         self.workers[beat.worker] = Worker(beat, self.clock)
+        if beat.own_class:
+            self._scripts.add(QueueName.RESULTS)
         self._heard[beat.role] = self.clock
         held: set[LeaseKey] = set()
         for batch, runs in beat.holds.items():
@@ -299,14 +303,14 @@ class Leases:
         running = worker.beat.running if worker and died else None
         if running and self._places.is_with(running, name):
             self.blame.count_silent(name, running[:2])
-        ran_scripts = died and worker is not None and worker.beat.role == Role.PROCESSOR
+        ran_scripts = died and worker is not None and (worker.beat.role == Role.PROCESSOR or worker.beat.own_class)
         for place in self._places.held_by(name):
             if ran_scripts:
                 self.blame.suspect(place.keys)
             self._lose_all(place, "its worker died" if died else "its worker left")
 
     def _lose_unseen(self, place: Batch, reason: str) -> None:
-        if place.queue in _SCRIPTS:
+        if place.queue in self._scripts:
             self.blame.suspect(place.keys)
         self._lose_all(place, reason)
 

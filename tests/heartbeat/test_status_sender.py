@@ -12,7 +12,7 @@ from status_listener import Scheduler, incompressible, report, run, until
 
 from pyspider_lite import codec, message_queue
 from pyspider_lite.errors import MessageTooLarge
-from pyspider_lite.heartbeat import sender  # FIXME
+from pyspider_lite.heartbeat import sender
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue

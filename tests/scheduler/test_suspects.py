@@ -2,14 +2,14 @@
 queue carries it."""
 
 import pytest
-from played_crawl import Crawl, beat, done, new
+from played_crawl import Crawl, beat, done, empty, new
 
 from pyspider_lite.models.letter import LetterKind
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.report import Message
 from pyspider_lite.models.task import TaskStatus
-from pyspider_lite.models.worker import Beat, Claim
+from pyspider_lite.models.worker import Beat, Claim, Handover
 
 
 def processor(name: str, task: Dispatch, batch: str, queue: str, named: bool) -> list[Claim | Beat]:
@@ -32,6 +32,42 @@ def test_what_a_processor_died_with_is_named_before_it_runs_again(crawl: Crawl) 
             (task,) = crawl.tasks()
     assert crawl.task("t").status == TaskStatus.FAILED
     assert crawl.tasks() == [] and not crawl.scheduler.leases.blame.suspects and not crawl.scheduler.leases.blame.tolls
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_result_that_kills_workers_of_a_class_of_the_user_is_given_up(crawl: Crawl, claimed: bool) -> None:
+    """Also when they die before they can say what they took."""
+    task = crawl.one_task()
+    for death in range(4):
+        assert task.suspect == (death > 0)
+        name, batch = f"r{death}", f"results{death}"
+        crawl.step(
+            Claim(worker="w", queue=QueueName.TO_PROCESSOR, batch=f"pages{death}", runs=[task.key]),
+            Handover(worker="w", queue=QueueName.RESULTS, batch=batch, runs=[task.key]),
+        )
+        crawl.step(beat(name, Role.RESULT_WORKER, 1, own_class=True))
+        if claimed or death:
+            held = {batch: [task.key]}
+            running = task.key if death else None
+            crawl.step(beat(name, Role.RESULT_WORKER, 1, own_class=True, holds=held, running=running))
+        for _ in range(12):
+            crawl.step(after=1, depths=empty(crawl.scheduler.leases.clock, QueueName.RESULTS))
+        if death < 3:
+            (task,) = crawl.tasks()
+    row = crawl.task("t")
+    assert row.status == TaskStatus.FAILED and "3 workers died over it" in row.track["process"]["exception"]
+    assert not crawl.scheduler.leases.blame.suspects
+
+
+def test_a_result_worker_of_ours_runs_nothing_that_is_to_blame(crawl: Crawl) -> None:
+    """Hundreds of results in its hands are not run one by one."""
+    task = crawl.one_task()
+    held = beat("r", Role.RESULT_WORKER, 1, holds={"results": [task.key]})
+    crawl.step(Claim(worker="r", queue=QueueName.RESULTS, batch="results", runs=[task.key]), held)
+    for _ in range(8):
+        crawl.step(after=1)
+    (again,) = crawl.tasks()
+    assert again.key == task.key and not again.suspect
 
 
 def test_control_work_that_kills_its_processors_is_given_up(crawl: Crawl) -> None:
