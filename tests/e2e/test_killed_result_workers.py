@@ -1,0 +1,46 @@
+"""A result worker of a user whose `on_result` ends its process, from end to end: that task is given up, and no other."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+WORKER = """
+import os
+from pyspider.result import ResultWorker
+
+
+class Killer(ResultWorker):
+    def on_result(self, task, result):
+        if task["url"].endswith("kill"):
+            os._exit(7)
+        return super().on_result(task, result)
+"""
+SCRIPT = """
+from pyspider.libs.base_handler import *
+
+
+class Handler(BaseHandler):
+    def on_start(self):
+        for name in ("a", "b", "kill", "c", "d"):
+            self.crawl("data:," + name, callback=self.page)
+
+    def page(self, response):
+        return {"text": response.text}
+"""
+
+
+def test_what_kills_result_workers_is_given_up(make_suite: Callable[..., Any], command: Callable[..., Any]) -> None:
+    suite = make_suite(result_worker={"result_cls": "killer.Killer"}, add_sys_path=True)
+    (suite.folder / "killer.py").write_text(WORKER)
+    suite.start()
+    suite.push("shop", SCRIPT)
+    suite.wait(lambda: suite.finished("shop"), 100)
+    assert suite.statuses("shop") == {2: 6, 3: 1}
+    assert len(suite.results("shop")) == 4
+    listed = command("-c", str(suite.config), "dead-letter", "list", "--format", "jsonl").out
+    (letter,) = [json.loads(line) for line in listed.splitlines()]
+    assert (letter["kind"], letter["reason"]) == ("task", "3 workers died over it")
