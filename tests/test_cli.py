@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import resource
 import sqlite3
 import stat
 import subprocess
@@ -63,13 +64,18 @@ def test_a_defect_shows_its_traceback(command, monkeypatch):
     assert outcome.err.endswith("pyspider_lite: internal error: KeyError: 'oops'\n")
 
 
-def test_a_full_disk_while_exporting(command):
+def test_an_export_that_cannot_be_written_leaves_nothing(command):
     store_results("shop", {"a": {"text": "x" * 100_000}})
-    os.symlink("/dev/full", "out.part")
-    outcome = command("result", "export", "shop", "--output", "out")
+    before = os.listdir(".")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, limits[1]))
+    try:
+        outcome = command("result", "export", "shop", "--output", "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert outcome.code == 3
-    assert "No space left on device" in outcome.err
-    assert not os.path.exists("out")
+    assert "File too large" in outcome.err
+    assert os.listdir(".") == before
 
 
 @pytest.mark.behaviour("C75", "C10", "C19")
@@ -219,10 +225,22 @@ def test_export_as_csv(command):
     assert Path("out.csv").read_bytes().decode() == (
         'url,a,b,...\r\nhttp://h/v,[1],中,"{""d"": 2}"\r\nhttp://h/u,"x,""y",null,"{""c"": 1.5}"\r\n'
     )
-    assert not os.path.exists("out.csv.part")
     store_results("mixed", {"u": {"a": 1}, "v": "text"})
     rows = list(csv.reader(io.StringIO(command("result", "export", "mixed", "--format", "csv").out)))
     assert rows == [["url", "..."], ["http://h/v", "text"], ["http://h/u", '{"a": 1}']]
+
+
+def test_an_export_keeps_permissions_and_follows_no_link_that_was_laid_for_it(command):
+    store_results("shop", {"a": 1})
+    Path("secret").write_text("old")
+    os.chmod("secret", 0o640)
+    for output in ("new", "secret"):
+        os.symlink("victim", f"{output}.part")
+        assert command("result", "export", "shop", "--output", output).code == 0
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert [stat.S_IMODE(os.stat(name).st_mode) for name in ("new", "secret")] == [0o666 & ~mask, 0o640]
+    assert not os.path.exists("victim") and not [name for name in os.listdir(".") if name.startswith(".export")]
 
 
 def test_export_to_a_link_replaces_what_it_points_to(command):

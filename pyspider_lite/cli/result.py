@@ -5,7 +5,9 @@ import csv
 import itertools
 import json
 import os
+import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
@@ -73,16 +75,28 @@ def _written(output: str) -> Iterator[TextIO]:
         with open(output, "a", encoding="utf-8", newline="") as stream:
             yield stream
         return
-    part = f"{path}.part"
+    # a name that nobody can have prepared, readable for nobody else until it is whole
+    file, part = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=os.path.dirname(path) or ".")
     try:
-        with open(part, "w", encoding="utf-8", newline="") as stream:
+        with open(file, "w", encoding="utf-8", newline="") as stream:
             yield stream
+            os.fchmod(file, _mode(path))
         os.replace(part, path)
     except BaseException:
         # on a full disk half an export would be what keeps it full
         with contextlib.suppress(OSError):
             os.unlink(part)
         raise
+
+
+def _mode(path: str) -> int:
+    """The permissions that the file has, or would have if it were made now."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def _behind_links(path: str) -> str | None:
