@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,12 +38,19 @@ def main() -> int:
     parser.add_argument(
         "--pages", type=int, default=200, help="stop after about so many pages of a site (default: 200)"
     )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="put everything here (default: databases and log in a new temporary folder, quickstart.json where you are)",
+    )
     arguments = parser.parse_args()
     if arguments.url and urlsplit(arguments.url).scheme not in ("http", "https"):
         parser.error(f"{arguments.url} is not an http or https URL")
-    Path("quickstart.json").unlink(missing_ok=True)  # that of an earlier crawl must not pass for this one's
-    folder = Path("data") / time.strftime("quickstart-%Y%m%d-%H%M%S")
-    folder.mkdir(parents=True)
+    told = (arguments.folder or Path()).absolute() / "quickstart.json"
+    told.unlink(missing_ok=True)  # that of an earlier crawl must not pass for this one's
+    if arguments.folder:
+        told.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="quickstart-", dir=arguments.folder and told.parent))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the suite is stopped on the way out
     with contextlib.ExitStack() as stack:
         shop = None if arguments.url else stack.enter_context(Shop())
@@ -53,7 +61,7 @@ def main() -> int:
         )
         state = crawl.watch(None if shop else arguments.pages)
         summary = crawl.summary(shop.requested if shop else None)
-    show(summary, state)
+    show(summary, state, told)
     return 0 if state.success and (not shop or not state.failed) else 1
 
 
@@ -132,17 +140,17 @@ class Crawl:
         return [sys.executable, "-m", "pyspider_lite", "-c", str(self._config), *arguments]
 
 
-def show(summary: dict[str, object], state: ProjectState) -> None:
-    """Print the results as a table, and write quickstart.json."""
+def show(summary: dict[str, object], state: ProjectState, told: Path) -> None:
+    """Print the results as a table, and write the summary."""
     width = shutil.get_terminal_size((120, 24)).columns
     rows = summary["results"]
     assert isinstance(rows, list)
     print()
     for row in sorted(rows, key=lambda row: row["url"]):
         print(f"{row['url']:<45} {json.dumps(row['result'], ensure_ascii=False)}"[: max(80, width)])
-    Path("quickstart.json").write_text(json.dumps(summary, ensure_ascii=False, indent=2) + "\n", "utf-8")
+    told.write_text(json.dumps(summary, ensure_ascii=False, indent=2) + "\n", "utf-8")
     print(f"\n{len(rows)} results, {state.success} tasks done, {state.failed} failed")
-    print(f"the results are in {summary['database']}, a summary in quickstart.json")
+    print(f"the results are in {summary['database']}, a summary in {told}")
 
 
 if __name__ == "__main__":

@@ -45,12 +45,13 @@ def site(tmp_path: Path) -> Iterator[str]:
 
 
 def quickstart(
-    folder: Path, *arguments: str
+    folder: Path, *arguments: str, written: str = "."
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, list[dict[str, str]]]]:
+    (folder / "tmp").mkdir()
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "scripts" / "quickstart_site" / "run.py"), *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -62,7 +63,7 @@ def quickstart(
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     return subprocess.CompletedProcess(process.args, 0, output), json.loads(
-        (folder / "quickstart.json").read_text("utf-8")
+        (folder / written / "quickstart.json").read_text("utf-8")
     )
 
 
@@ -84,10 +85,14 @@ def test_the_shop(tmp_path):
     assert stock == {f"Item {number}": number * 7 % 10 for number in range(1, 13)}
     assert "新闻：商店开业" in done.stdout
     assert "14 results, " in done.stdout
+    assert sorted(os.listdir(tmp_path)) == ["quickstart.json", "tmp"]
+    assert Path(summary["database"]).is_relative_to(tmp_path / "tmp")
 
 
 def test_a_site(tmp_path, site):
-    _, summary = quickstart(tmp_path, site)
+    _, summary = quickstart(tmp_path, site, "--folder", "new/here", written="new/here")
+    assert sorted(os.listdir(tmp_path)) == ["new", "site", "tmp"] and os.listdir(tmp_path / "tmp") == []
+    assert Path(summary["database"]).is_relative_to(tmp_path / "new/here")
     assert {row["result"]["title"] for row in summary["results"]} == {f"Page {number}" for number in range(30)}
     assert len(summary["requested"]) == 30
     assert {row["url"] for row in summary["results"]} == stored(summary["database"])
