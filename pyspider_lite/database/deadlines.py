@@ -16,7 +16,8 @@ PROBE, PROBES = 2, 2
 TABLE_CHANGE = 6 * 3600
 #: for another writer's lock; shorter than ANSWER, so that the server says what it waits for
 LOCK = 50
-#: for the next statement of a transaction, after which a server that can ends it: a frozen leader holds the leader row no longer
-NEXT_STATEMENT = 10
+#: for the next statement of a transaction, after which a server that can ends it: a leader that is frozen within one holds the leader row
+#: no longer than its term (`scheduler.leader.TERM`). Who was only slow begins his transaction again
+NEXT_STATEMENT = 4
 #: for another writer of the same SQLite file
 SQLITE_LOCK = 30

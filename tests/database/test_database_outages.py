@@ -21,6 +21,7 @@ from pyspider_lite.models.project import ProjectState
 from pyspider_lite.models.report import Item
 from pyspider_lite.models.result import TaskResult
 from pyspider_lite.models.task import NewTask, TaskEnd, TaskStatus
+from pyspider_lite.scheduler import leader
 
 P = "shop"
 
@@ -231,6 +232,7 @@ def test_tables_that_were_wiped_are_made_again(server: MariaDb | PostgreSql, tas
 def test_a_leader_frozen_within_a_transaction_loses_lead_and_lock(
     server: MariaDb | PostgreSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert deadlines.NEXT_STATEMENT < leader.TERM, "so nobody waits longer than for one that was killed"
     monkeypatch.setattr(deadlines, "NEXT_STATEMENT", 1)
     frozen, stand_by = connect_taskdb(server.url("taskdb")), connect_taskdb(server.url("taskdb"))
     frozen.open_project(P)
