@@ -370,7 +370,9 @@ def test_what_only_the_scheduler_knows(shop: Shop, said: Callable[..., str], liv
     shop.submitted()
     new = f"{URL} was submitted and not crawled yet; its next run "
     assert said() == f"{new}comes as soon as the project's rate of 2 a second and better tasks leave room.\n"
-    live["in_flight"] = True
+    live["held_until"] = time.time() + 9.6
+    assert "what ran when all was killed waits so long after each start" in said()
+    live.update(in_flight=True, held_until=None)
     assert said() == f"{new}is under way now.\n"
     live.update(in_flight=False, asked=False)
     assert said() == f"{new}is due since T, but its script was not loaded yet (processors do that).\n"

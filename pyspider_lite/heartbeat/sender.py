@@ -207,6 +207,7 @@ class StatusSender:
             if not self._connection.put(status_items.message(batch)):
                 with self.changed:
                     self._items.extendleft(reversed(batch))
+                    self._bytes += sum(map(len, batch))
         except MessageTooLarge as error:
             if len(batch) > 1:
                 for packed in batch:

@@ -76,6 +76,8 @@ class Gate:
             self._left, self._moved = len(self._leases), now
         if over or gone or (self.holds and now - self._moved >= LONGEST):
             self._end_hold(now)
+        if not self.holds and now < self._opens:
+            self._adopt(now)
         if not self.holds and now >= self._free_until:
             waiting = chain(self._asked, self._parked)
             self._next = next((key for key in waiting if self._wants(key, wanted)), None)
@@ -88,6 +90,18 @@ class Gate:
                     self._blame.kills(self._next),
                 )
         return self._released(now)
+
+    def _adopt(self, now: float) -> None:
+        """What went alone when another scheduler led goes on to do so."""
+        runs = (key for key in self._blame.tolls if self._leases.run_of(*key) is not None and self._is_apart(key))
+        self._out = next(runs, None)
+        self._since = self._moved = now
+        self._left = len(self._leases)
+
+    def waits_until(self, key: LeaseKey, now: float) -> float | None:
+        """When a task may go beside others that ran when all that ran here was killed; None if nothing like that keeps it."""
+        waits = self._opens is not None and now < self._opens and self._blame.kills(key) and not self._is_apart(key)
+        return self._opens if waits else None
 
     def may_go(self, key: LeaseKey, now: float) -> bool:
         """Whether it may be given out now, beside others."""

@@ -106,6 +106,8 @@ def _next(task: Task, schedule: rules.Schedule, around: Around) -> str:
     hindrance = _hindrance(task.project, around)
     if due > around.now:
         when = f"comes at {moment(due)} (in {span(due - around.now)})"
+    elif held := (around.live or {}).get("held_until"):
+        when = f"comes at {moment(held)} (in {span(held - around.now)}): what ran when all was killed waits so long after each start"
     elif hindrance:
         when = f"is due since {moment(due)}" if due else "is due"
     else:

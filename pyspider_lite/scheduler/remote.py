@@ -302,6 +302,7 @@ def _explain(scheduler: Scheduler, name: str, taskid: str) -> dict[str, Any]:
         "asked": project.info is not None,
         "in_flight": scheduler.leases.run_of(name, taskid) is not None,
         "drop": drop and msgspec.to_builtins(drop),
+        "held_until": scheduler.held_until(name, taskid),
         "alone": scheduler.alone and msgspec.to_builtins(scheduler.alone),
         "dropped": {
             event.removeprefix("dropped-"): count for event, count in events.items() if event.startswith("dropped-")

@@ -215,6 +215,10 @@ class Scheduler:
         found = self.projects.get(project)
         return (found is not None and taskid in found.window) or self._dispatcher.holds(project, taskid)
 
+    def held_until(self, project: str, taskid: str) -> float | None:
+        """See `Gate.waits_until`."""
+        return self._dispatcher.gate.waits_until((project, taskid), self.now)
+
     def send_message(self, task: NewTask, token: str, then: Any) -> None:
         """A message from outside, kept until on_message has had it; ``then(plan)`` is called after the commit."""
         self._batch.controls.append(control.sent(task, token, self.projects[task.project]))

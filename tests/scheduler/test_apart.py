@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from played_crawl import Crawl, done, new
 
-from pyspider_lite.models import DueKey
+from pyspider_lite.models.task import DueKey
 from pyspider_lite.scheduler.apart import FREE, Gate
 from pyspider_lite.scheduler.blame import LeaseKey
 from pyspider_lite.scheduler.leases import Leases

@@ -248,6 +248,32 @@ def test_who_holds_all_else_can_be_ended(crawl: Crawl, way: str) -> None:
     assert [task.taskid for task in crawl.tasks()] == ["c"] and not crawl.scheduler.alone
 
 
+def test_what_goes_alone_does_so_under_the_next_leader_too(crawl: Crawl) -> None:
+    """It may have killed the leader first; what were beside it when it kills all would be blamed with it."""
+    two_projects(crawl, "a")
+    (alone,) = given(crawl)
+    crawl.lead()
+    later(crawl, held([alone]))
+    crawl.submit(new("c"))
+    for _ in range(int(LONGEST) // 3):
+        later(crawl, held([alone]))
+        assert crawl.tasks() == []
+    assert crawl.scheduler.alone and crawl.scheduler.alone.taskid == "a"
+    later(crawl, done(alone))
+    later(crawl)
+    assert [task.taskid for task in crawl.tasks()] == ["c"] and not crawl.scheduler.alone
+
+
+def test_it_is_said_until_when_waits_what_ran_at_a_kill(crawl: Crawl) -> None:
+    task = crawl.one_task()
+    assert crawl.scheduler.held_until("p", "t") is None
+    new_leader(crawl, Begun([task.key]))
+    assert crawl.scheduler.held_until("p", "t") == pytest.approx(crawl.now + FREE, abs=2)
+    for _ in range(int(FREE) + 1):
+        later(crawl)
+    assert crawl.scheduler.held_until("p", "t") is None
+
+
 def test_all_else_does_not_wait_for_ever_for_one_that_goes_alone(crawl: Crawl) -> None:
     two_projects(crawl, "a", "b")
     (alone,) = given(crawl)

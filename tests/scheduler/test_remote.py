@@ -174,7 +174,7 @@ def test_what_it_knows_of_a_task(played: Crawl) -> None:
     played.project()
     played.submit(new("a"))
     assert explained() == {
-        "known": True, "asked": False, "in_flight": False, "drop": None, "dropped": {}, "alone": None,
+        "known": True, "asked": False, "in_flight": False, "drop": None, "dropped": {}, "alone": None, "held_until": None,
     }  # fmt: skip
     played.ready("p")
     (run,) = played.tasks()
