@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
-from pyspider_lite.errors import BrokenMessage, MessageTooLarge, UnstorableValue
+from pyspider_lite.errors import BrokenMessage, MessageTooLarge, UnsendableMessage, UnstorableValue
 
 T = TypeVar("T")
 
@@ -47,14 +47,20 @@ def _enc_hook(value: Any) -> Any:
     raise NotImplementedError(f"a {type(value).__name__} cannot be stored")
 
 
+#: what an encoder raises for values that it has no encoding for
+_NO_ENCODING = (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError)
 _encoder = msgspec.msgpack.Encoder(enc_hook=_enc_hook)
 _json_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """One message of a queue as bytes; raises MessageTooLarge above 12 MiB, or 64 MiB before compression."""
-    body = _encoder.encode(message)
+    """One message of a queue as bytes; raises UnsendableMessage for a value that JSON has and messages have not (integers over 64 bits,
+    halves of surrogates), MessageTooLarge above 12 MiB, or 64 MiB before compression."""
+    try:
+        body = _encoder.encode(message)
+    except _NO_ENCODING as error:
+        raise UnsendableMessage(_cannot_travel(error)) from error
     if len(body) > MAX_DECODED:
         raise MessageTooLarge(f"a message of {len(body)} bytes before compression is over the limit of {MAX_DECODED}")
     if len(body) > COMPRESS_OVER:
@@ -105,6 +111,36 @@ def pack(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def refusal(value: Any) -> str | None:
+    """Why ``value`` can be in no message, in one sentence; None if it can."""
+    try:
+        _encoder.encode(value)
+    except _NO_ENCODING as error:
+        return _cannot_travel(error)
+    return None
+
+
+def keepsake(value: Any) -> bytes:
+    """What is kept in a dead letter: as `pack`, or JSON of what has no msgpack; b"" if it has neither."""
+    try:
+        return pack(value)
+    except _NO_ENCODING:
+        try:
+            return to_json(value).encode()
+        except UnstorableValue:
+            return b""
+
+
+def _cannot_travel(error: Exception) -> str:
+    if isinstance(error, OverflowError):
+        return "it has an integer of more than 64 bits, which no message can carry: write it as text"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply for a message"
+    if isinstance(error, UnicodeEncodeError):
+        return "it has text with half a surrogate pair, which no message can carry"
+    return f"no message can carry it: {error}"
+
+
 def unpack(body: bytes, kind: type[T]) -> T:
     """The opposite of `pack`; raises BrokenMessage."""
     try:
@@ -122,19 +158,28 @@ def to_json(value: Any) -> str:
     """
     try:
         text = _json_encoder.encode(value)
-    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeEncodeError) as error:
+    except _NO_ENCODING as error:
         raise UnstorableValue(_explain(value, "$", error)) from error
-    # most values have fewer brackets than levels are allowed
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(text):
+    if _is_deep(text):
         raise UnstorableValue(_explain(value, "$", RecursionError()))
     return text.decode()
 
 
 def from_json(text: str | bytes | None) -> Any:
-    """The value of a JSON column; an empty or NULL column reads as {} (behaviour D20)."""
+    """The value of a JSON column; an empty or NULL column reads as {} (behaviour D20). Raises ValueError for what cannot be read."""
     if not text:
         return {}
-    return msgspec.json.decode(text)
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def from_shallow_json(text: str | bytes | None) -> Any:
+    """The same of a column that travels: raises ValueError also for what has more levels than everybody on its way can read."""
+    if text and len(text) > MAX_DEPTH and _is_deep(text if isinstance(text, bytes) else text.encode(errors="replace")):
+        raise ValueError("it is nested too deeply")
+    return from_json(text)
 
 
 def bytes_to_text(value: bytes) -> str:
@@ -161,6 +206,9 @@ def text_to_bytes(text: str) -> bytes:
 
 def _is_deep(text: bytes) -> bool:
     """Whether JSON has more levels than are allowed."""
+    # most values have fewer brackets than levels are allowed
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return False
     brackets = _STRING.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):  # each round takes the innermost away; real values have a few
         if not brackets:

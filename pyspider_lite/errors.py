@@ -6,7 +6,8 @@
     ├── BrokenMessage          bytes on a queue that are not ours
     ├── QueueError             the broker is away
     │   ├── QueueFull          no room before the deadline
-    │   └── MessageTooLarge    larger than any broker will carry
+    │   └── UnsendableMessage  no message can be made of it
+    │       └── MessageTooLarge    larger than any broker will carry
     ├── DatabaseError          the database is away or refuses
     │   ├── DataError          this value cannot be stored (names the row)
     │   └── LostLeadership     another scheduler leads; write nothing
@@ -45,7 +46,11 @@ class QueueFull(QueueError):
     """The message queue has no room."""
 
 
-class MessageTooLarge(QueueError):
+class UnsendableMessage(QueueError):
+    """No message can be made of this."""
+
+
+class MessageTooLarge(UnsendableMessage):
     """The message is larger than a message queue may carry."""
 
 

@@ -312,7 +312,7 @@ def test_rows_of_pyspider_with_odd_content(shop: Shop, said: Callable[..., str])
     shop.ended(TaskStatus.FAILED, {"fetch": None, "process": "gone"})
     assert "(HTTP status unknown)" in said()
     shop.ended(TaskStatus.ACTIVE, {"save": 1}, age="soon")
-    assert said().startswith(f"{URL} cannot be run: schedule.age is 'soon', not a number.\n")
+    assert ". Its schedule.age is 'soon', not a number, so the default is taken.\n" in said()
 
 
 def test_an_exception_without_a_text_is_named(shop: Shop, said: Callable[..., str]) -> None:

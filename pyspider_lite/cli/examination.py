@@ -174,14 +174,7 @@ class Examiner:
 def count_periodic(tasks: Inspection, name: str) -> tuple[int, int] | None:
     """Kept and real number of the project's tasks that are crawled again for ever."""
     found = tasks.recrawled(name, _RECRAWLED)
-    return (found[0], sum(_is_periodic(schedule) for schedule in found[1])) if found else None
-
-
-def _is_periodic(schedule: dict[str, Any]) -> bool:
-    try:
-        return rules.read_schedule(schedule).periodic
-    except ValueError:
-        return False
+    return (found[0], sum(rules.read_stored(schedule).periodic for schedule in found[1])) if found else None
 
 
 def _strangers(

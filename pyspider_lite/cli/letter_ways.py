@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from pyspider_lite import codec
-from pyspider_lite.errors import BrokenMessage, MessageTooLarge
+from pyspider_lite.errors import BrokenMessage, UnsendableMessage
 from pyspider_lite.models.batch import NewTaskBatch, PageBatch, ResultBatch, StatusBatch, TaskBatch
 from pyspider_lite.models.letter import DeadLetter, LetterKind
 from pyspider_lite.models.names import QueueName
@@ -82,5 +82,5 @@ def way_of(letter: DeadLetter) -> Way:
         return Way(QueueName(letter.queue), letter.payload)
     try:
         return Way(QueueName(letter.queue), codec.encode(message))
-    except MessageTooLarge as error:
+    except UnsendableMessage as error:
         raise BrokenMessage(str(error)) from error

@@ -81,7 +81,7 @@ def _attempts(task: Task) -> dict[str, str]:
     shown = {}
     if kinds := error_kinds.of_track(task.track):
         shown["error"] = ", ".join(sorted(kinds))
-    schedule = rules.read_schedule(task.schedule)
+    schedule = rules.read_stored(task.schedule)
     if schedule.retried or task.status == TaskStatus.FAILED:
         fetch = task.track.get("fetch") or {}
         retries = schedule.retries_after(fetch.get("status_code"), fetch.get("error_kind"))

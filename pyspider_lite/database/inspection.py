@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import Struct
 
-from pyspider_lite.codec import from_json
+from pyspider_lite.codec import from_shallow_json
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.project_tables import ProjectTables
@@ -260,7 +260,7 @@ def _reads(read: Callable[[Any], Any], text: Any) -> bool:
 
 def _control(row: Sequence[Any]) -> ControlSeen:
     control_id, project, kind, generation, task, created, _ = row
-    readable = _reads(lambda text: msgspec.convert(from_json(text), NewTask), task)
+    readable = _reads(lambda text: msgspec.convert(from_shallow_json(text), NewTask), task)
     return ControlSeen(
         id=control_id,
         project=project,

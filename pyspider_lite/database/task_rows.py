@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from pyspider_lite.codec import from_json, to_json
+from pyspider_lite.codec import from_shallow_json, to_json
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.database.dialect import insert_missing, key_in, update_many
 from pyspider_lite.database.engine import ANY_TABLE, Database
@@ -182,7 +182,7 @@ def fill_row(taskid: str, schedule: Any) -> Columns:
 def _number(value: Any) -> float:
     try:
         number = float(value or 0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
     # infinities and NaN sort nowhere
     return number if abs(number) < 1e18 else 0.0
@@ -203,7 +203,7 @@ def read_json(text: str | bytes | None) -> dict[str, Any]:
 def parse_json(text: str | bytes | None) -> dict[str, Any]:
     """The same; raises ValueError for what cannot be read."""
     try:
-        value = from_json(text)
+        value = from_shallow_json(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Python's own writer, which pyspider used, also makes NaN and Infinity
         value = json.loads(text or "{}")
@@ -212,7 +212,7 @@ def parse_json(text: str | bytes | None) -> dict[str, Any]:
 
 def read_pending(text: str | bytes | None) -> NewTask | None:
     """The column ``pending``; raises ValueError for what cannot be read."""
-    return None if text is None else msgspec.convert(from_json(text), NewTask)
+    return None if text is None else msgspec.convert(from_shallow_json(text), NewTask)
 
 
 def _pending(text: str | bytes | None) -> NewTask | None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from pyspider_lite.codec import from_json, to_json
+from pyspider_lite.codec import from_json, from_shallow_json, to_json
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.database.dialect import insert_missing, key_in, upsert
@@ -76,7 +76,7 @@ def control(row: Sequence[Any]) -> Control:
         project=project,
         kind=kind,
         generation=generation,
-        task=msgspec.convert(from_json(task), NewTask),
+        task=msgspec.convert(from_shallow_json(task), NewTask),
         created=created,
         seq=seq,
     )

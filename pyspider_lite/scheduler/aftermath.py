@@ -116,7 +116,7 @@ class Aftermath:
             logger.info(
                 "task retry %s/%s %s:%s %s: %s",
                 end.schedule.get("retried"),
-                rules.read_schedule(end.schedule).retries_after(fetch.get("status_code"), fetch.get("error_kind")),
+                rules.read_stored(end.schedule).retries_after(fetch.get("status_code"), fetch.get("error_kind")),
                 report.project,
                 report.taskid,
                 report.url,

@@ -144,7 +144,7 @@ def _of_order(order: TaskOrder) -> Batch:
 
 
 def _letter(value: Report | NewTask, reason: str, now: float) -> DeadLetter:
-    payload, is_report = codec.pack(value), isinstance(value, Report)
+    payload, is_report = codec.keepsake(value), isinstance(value, Report)
     return DeadLetter(
         kind=LetterKind.REPORT if is_report else LetterKind.SUBMISSION,
         queue=QueueName.STATUS if is_report else QueueName.NEW_TASKS,

@@ -43,7 +43,7 @@ def letter_of(broken: Broken, now: float) -> DeadLetter:
 def letter_of_task(run: RunKey, reason: str, now: float, row: Control | None = None) -> DeadLetter:
     """A task that is given up, or control work: then with ``row``, of which the payload is the beginning, for it is in no table any
     more."""
-    payload = codec.pack(row.task) if row else b""
+    payload = codec.keepsake(row.task) if row else b""
     return DeadLetter(
         kind=LetterKind.TASK,
         queue=QueueName.CONTROL if row else QueueName.TO_FETCHER,

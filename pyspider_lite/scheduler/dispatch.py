@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pyspider_lite import codec, crawl_config
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.errors import DatabaseError, MessageTooLarge
+from pyspider_lite.errors import UnsendableMessage
 from pyspider_lite.models.batch import PageBatch, TaskBatch
 from pyspider_lite.models.control import Control, ControlKind
 from pyspider_lite.models.names import QueueName, Role
@@ -87,7 +87,7 @@ class Dispatcher:
         leases: Leases,
         tasks_out: Outlet,
         pages_out: Outlet,
-        too_large: Callable[[Dispatch, str], None],
+        unsendable: Callable[[Dispatch, str], None],
         process_limit: float = 30.0,
     ) -> None:
         self._taskdb = taskdb
@@ -95,7 +95,7 @@ class Dispatcher:
         self._leases = leases
         self._tasks_out = tasks_out
         self._pages_out = pages_out
-        self._too_large = too_large
+        self._unsendable = unsendable
         self._process_limit = process_limit + 5 if process_limit else math.inf
         self._control_cap = self._process_limit * 2 + _GRACE
         self._batches = 0
@@ -122,7 +122,7 @@ class Dispatcher:
         chosen = self._choose(ready, room, total, now)
         try:
             tasks = [task for project, keys in chosen for task in self._read(project, keys, now)]
-        except DatabaseError:
+        except Exception:
             self._put_back(chosen, now)
             raise
         processors = len(self._leases.pool_sizes(Role.PROCESSOR))
@@ -266,7 +266,7 @@ class Dispatcher:
         return [(project, chosen[project.name]) for project in ready if chosen[project.name]]
 
     def _put_back(self, chosen: list[tuple[ProjectRun, list[DueKey]]], now: float) -> None:
-        """The database went away between choosing and reading."""
+        """What was chosen could not be read, most likely because the database went away."""
         for project, keys in chosen:
             project.bucket.take(-len(keys))
             for key in keys:
@@ -306,10 +306,11 @@ class Dispatcher:
             body = codec.encode(
                 TaskBatch(batch=name, epoch=self._epoch, tasks=[task for task, _ in batch], processors=processors)
             )
-        except MessageTooLarge as error:
-            self._leases.dispatch(name, QueueName.TO_FETCHER, [(task.key, key, math.inf) for task, key in batch])
+        except UnsendableMessage as error:
             if len(batch) == 1:
-                self._too_large(batch[0][0], str(error))
+                task, key = batch[0]
+                self._leases.dispatch(name, QueueName.TO_FETCHER, [(task.key, key, math.inf)])
+                self._unsendable(task, str(error))
             else:
                 middle = len(batch) // 2
                 self._send_tasks(batch[:middle], processors)
@@ -367,17 +368,19 @@ class Dispatcher:
     def _send_control(self, pages: list[Page]) -> None:
         name = self._next_batch()
         runs = [(page.task.key, None, self._control_cap) for page in pages]
-        self._leases.dispatch(name, QueueName.CONTROL, runs)
         try:
             body = codec.encode(PageBatch(batch=name, pages=pages))
-        except MessageTooLarge as error:
+        except UnsendableMessage as error:
             if len(pages) == 1:
-                self._too_large(pages[0].task, str(error))
+                self._leases.dispatch(name, QueueName.CONTROL, runs)
+                self._unsendable(pages[0].task, str(error))
                 return
             middle = len(pages) // 2
             self._send_control(pages[:middle])
             self._send_control(pages[middle:])
             return
+        # only now: what is leased and never put would be waited for without end
+        self._leases.dispatch(name, QueueName.CONTROL, runs)
         self._pages_out.put(name, body)
         self.controls_sent += len(pages)
 

@@ -42,13 +42,18 @@ class Around(Struct, frozen=True, kw_only=True):
 
 def of_task(task: Task, around: Around) -> str:
     """One sentence about a stored task: what became of it, what comes next and when."""
-    try:
-        schedule = rules.read_schedule(task.schedule)
-    except ValueError as error:
-        return f"{task.url} cannot be run: {error}."
+    schedule = rules.read_stored(task.schedule)
     if task.status == TaskStatus.ACTIVE:
-        return f"{task.url} {_so_far(task, schedule)}; {_next(task, schedule, around)}."
-    return f"{task.url} {_ended(task, schedule)}; {_again(task, schedule, around.now)}."
+        return f"{task.url} {_so_far(task, schedule)}; {_next(task, schedule, around)}.{_nonsense(task)}"
+    return f"{task.url} {_ended(task, schedule)}; {_again(task, schedule, around.now)}.{_nonsense(task)}"
+
+
+def _nonsense(task: Task) -> str:
+    try:
+        rules.read_schedule(task.schedule)
+    except ValueError as error:
+        return f" Its {error}, so the default is taken."
+    return ""
 
 
 def of_stranger(page: str, project: str) -> str:

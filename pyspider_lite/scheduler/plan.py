@@ -129,7 +129,7 @@ class Plan:
             self._apply_pending(project, after, state.pending)
 
     def _apply_pending(self, project: ProjectPlan, state: TaskState, pending: NewTask) -> None:
-        if rules.read_schedule(pending.schedule).cancel:
+        if rules.read_stored(pending.schedule).cancel:
             self.cancel(project, state)
         else:
             self._restart(project, state, pending, unconditional=True)
@@ -235,7 +235,7 @@ class Plan:
         project.armed = True
 
     def _restart(self, project: ProjectPlan, state: TaskState, task: NewTask, *, unconditional: bool) -> None:
-        new = rules.read_schedule(task.schedule)
+        new = rules.read_stored(task.schedule)
         due = self.due(new)
         inserted = project.inserts.get(task.taskid)
         run = state.run if inserted and task.taskid not in project.ends else state.run + 1

@@ -74,4 +74,4 @@ class ProjectPlan(Struct):
 
 def shape(status: int, raw: dict[str, object]) -> tuple[int, bool]:
     """The (status, periodic) of `ProjectPlan.moved`."""
-    return status, bool(raw.get("auto_recrawl")) and rules.read_schedule(raw).periodic
+    return status, bool(raw.get("auto_recrawl")) and rules.read_stored(raw).periodic

@@ -17,7 +17,7 @@ from xmlrpc.client import Fault
 
 import msgspec
 
-from pyspider_lite import outages
+from pyspider_lite import codec, outages
 from pyspider_lite.counters import WINDOWS
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.errors import DatabaseError
@@ -329,13 +329,15 @@ def _read_order(project: Any, action: Any, tasks: Any, priority: Any) -> TaskOrd
 
 
 def _read(task: Any) -> NewTask | None:
-    """The submission, None if it is none (S5)."""
+    """The submission, None if it is none (S5). Raises Fault for one that could never be given out."""
     try:
         new = msgspec.convert(task, NewTask)
         reason = rules.is_no_submission(new)
     except msgspec.ValidationError as error:
         reason = str(error)
     if reason is None:
+        if (refusal := codec.refusal(new)) is not None:
+            raise Fault(FAULT, f"the task cannot be taken: {refusal}")
         return new
     logger.warning("rpc: this is no task: %s", reason)
     return None

@@ -69,6 +69,23 @@ def read_schedule(raw: dict[str, Any]) -> Schedule:
     )
 
 
+def read_stored(raw: dict[str, Any]) -> Schedule:
+    """The same of a row: what makes no sense in it (another program or a hand wrote it) has its default. A task that is stored may not
+    hold up the others that stand in a transaction with it."""
+    try:
+        return read_schedule(raw)
+    except ValueError:
+        return read_schedule({key: value for key, value in raw.items() if _makes_sense(key, value)})
+
+
+def _makes_sense(key: str, value: Any) -> bool:
+    try:
+        read_schedule({key: value})
+    except ValueError:
+        return False
+    return True
+
+
 def _retry_status(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         raise ValueError(f"schedule.retry_status is {value!r}, not a dict of status to number of retries")
@@ -141,7 +158,7 @@ def on_request(
     """
     if stored is None:
         return Ignore(NOTHING_TO_CANCEL) if new.cancel else Insert()
-    old = read_schedule(stored.schedule)
+    old = read_stored(stored.schedule)
     new_itag = bool(new.itag) and new.itag != old.itag
     stale = new.age is not None and new.age >= 0 and (overdue or (stored.lastcrawltime or 0) + new.age < now)
     if stored.status == TaskStatus.ACTIVE and not (
@@ -195,7 +212,7 @@ def with_toll(raw: dict[str, Any], spent: Toll) -> dict[str, Any]:
 def anew(raw: dict[str, Any]) -> dict[str, Any]:
     """The schedule of a task that begins again with all its retries. A time that its submission chose stays; the one of a retry, which is
     kept in the same place, does not."""
-    over = {"retried", "cancel", *TOLL, *(["exetime"] if read_schedule(raw).retried else [])}
+    over = {"retried", "cancel", *TOLL, *(["exetime"] if read_stored(raw).retried else [])}
     return {key: value for key, value in raw.items() if key not in over}
 
 
@@ -212,7 +229,7 @@ class Ended(Struct, frozen=True):
 
 def on_success(raw: dict[str, Any], *, now: float) -> Ended:
     """A run went well (behaviour S41)."""
-    schedule = read_schedule(raw)
+    schedule = read_stored(raw)
     if schedule.periodic and schedule.age is not None:
         fresh = {key: value for key, value in raw.items() if key not in ("retried", "force_update")}
         return Ended(TaskStatus.ACTIVE, now + schedule.age, fresh, "success")
@@ -231,7 +248,7 @@ def on_failure(
     """A run failed (behaviour S42, S43). The delay is the handler's whatever the task's age is (X-S4 mended, UA21);
     ``retry_after`` seconds, asked for by the server, are the earliest next try; ``retry_status`` may give this status its own number of
     tries. ``error_kind``: why no page came (behaviour F40)."""
-    schedule = read_schedule(raw)
+    schedule = read_stored(raw)
     table = retry_delay or DEFAULT_RETRY_DELAY
     delay = table.get(str(schedule.retried), table.get("", DEFAULT_RETRY_DELAY[""]))
     if schedule.periodic and schedule.age is not None:

@@ -104,7 +104,7 @@ class Scheduler:
         )
         self.projects = self._registry.projects
         self._dispatcher = Dispatcher(
-            taskdb, epoch, self.leases, tasks_out, pages_out, self._too_large, options.process_time_limit
+            taskdb, epoch, self.leases, tasks_out, pages_out, self._unsendable, options.process_time_limit
         )
         self._control = ControlWork(taskdb, self.projects, self._dispatcher, give_ticks=options.cron)
         self._deletion = Deletion(
@@ -409,7 +409,11 @@ class Scheduler:
             batch = self._waiting[0]
             try:
                 plan = self._committer.apply(batch, now)
-            except DataError as error:
+            except Exception as error:
+                if isinstance(error, DatabaseError) and not isinstance(error, DataError):
+                    raise
+                # also for what nobody thought of: one row must not hold up all others for ever
+                logger.debug("a batch could not be committed", exc_info=True)
                 self._waiting.popleft()
                 self._bisect(batch, error, now)
                 continue
@@ -428,7 +432,7 @@ class Scheduler:
             if project is None or project.head.generation == report.generation:
                 self._parts.drop(report.key)
 
-    def _bisect(self, batch: Batch, error: DataError, now: float) -> None:
+    def _bisect(self, batch: Batch, error: Exception, now: float) -> None:
         """Something in the batch cannot be stored: halve it until the bad one stands alone, then fail only that one."""
         halves = batch.halves()
         if halves:
@@ -503,7 +507,7 @@ class Scheduler:
         if self.leases.run_of(name, key) == number:
             self.leases.end(name, key)
 
-    def _too_large(self, task: Dispatch, reason: str) -> None:
+    def _unsendable(self, task: Dispatch, reason: str) -> None:
         logger.error("%s:%s cannot be given out: %s", task.project, task.taskid, reason)
         self._give_up(task.key, task.generation, f"cannot be given out: {reason}")
 

@@ -90,7 +90,7 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
         if (state.due or 0) <= plan.now or _waits_for_exetime(plan, state):
             return Outcome.WAITS
     schedule = rules.anew(state.schedule)
-    wanted = rules.read_schedule(schedule)
+    wanted = rules.read_stored(schedule)
     due = plan.due(wanted)
     after = replace(
         state,
@@ -123,7 +123,7 @@ def _retry(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder)
 
 
 def _waits_for_exetime(plan: Plan, state: TaskState) -> bool:
-    return rules.read_schedule(rules.anew(state.schedule)).exetime > plan.now
+    return rules.read_stored(rules.anew(state.schedule)).exetime > plan.now
 
 
 def _cancel(plan: Plan, project: ProjectPlan, state: TaskState, order: TaskOrder) -> Outcome:

@@ -1,7 +1,9 @@
 """What the tests of the scheduler share: `played_crawl` and its like can be imported, ``crawl`` is one on empty databases, and ``ready`` one with a project."""
 
+import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,14 @@ def ready(crawl: Crawl) -> Crawl:
 def at() -> Clocked:
     """Leases of a scheduler that hears all, with their clock."""
     return Clocked()
+
+
+@pytest.fixture
+def raw_sql(tmp_path: Path) -> Callable[[str], None]:
+    """Changes the taskdb of ``crawl`` behind everybody's back."""
+
+    def execute(statement: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "task.db")) as connection, connection:
+            connection.execute(statement)
+
+    return execute

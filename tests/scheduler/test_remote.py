@@ -107,6 +107,14 @@ def test_wrong_arguments() -> None:
     assert remote.newtask({"taskid": "a", "project": 5, "url": "data:,a"}) is False
 
 
+@pytest.mark.parametrize("call", ["newtask", "send_task"])
+def test_what_no_message_can_carry_is_refused(call: str) -> None:
+    """A client in another language sends what ours cannot."""
+    task = {"taskid": "a", "project": "p", "url": "data:,a", "fetch": {"save": ["x", 2**70]}}
+    with pytest.raises(Fault, match="the task cannot be taken: it has an integer of more than 64 bits"):
+        Remote(Process(Inbox()), nowhere).functions()[call](task)
+
+
 @pytest.mark.behaviour("X-M4")
 def test_a_loop_that_hangs_is_not_waited_for() -> None:
     with pytest.raises(Fault, match=r"did not answer within 0\.05 s; it may still do it"):
