@@ -201,9 +201,12 @@ class TaskDB(Protocol):
         """The leader row as it stands (perhaps expired)."""
         ...
 
-    def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
+    def lead(
+        self, holder: str, term: float, rpc: str, *, elected: bool = False, instead_of: Leader | None = None
+    ) -> int | None:
         """Become leader for ``term`` seconds if nobody leads (or ``holder`` itself does): the new epoch, higher than any before, even if
-        the leader row or the whole database was made anew since; else None. Who was ``elected`` elsewhere becomes leader in any case."""
+        the leader row or the whole database was made anew since; else None. Who was ``elected`` elsewhere becomes leader in any case, and
+        who leads ``instead_of`` another if the row is still that one's, with the same epoch and the same end of the term."""
         ...
 
     def renew(self, epoch: int, term: float) -> bool:

@@ -253,15 +253,18 @@ class SqlTaskDB:
             epoch, holder, until, rpc = self._leader_row(conn, sa.select(*columns))
         return Leader(epoch=epoch, holder=holder, until=until, rpc=rpc) if epoch else None
 
-    def lead(self, holder: str, term: float, rpc: str, *, elected: bool = False) -> int | None:
+    def lead(
+        self, holder: str, term: float, rpc: str, *, elected: bool = False, instead_of: Leader | None = None
+    ) -> int | None:
         # without a lock at first: behind a long transaction the leader's renewal must not have to wait for a stand-by
-        seen = None if elected else self.leader()
+        seen = None if elected or instead_of is not None else self.leader()
         if seen is not None and seen.holder != holder and seen.until > self.time():
             return None
         with self._database.write() as conn:
             leader = self._leader_row(conn, self._lock_leader)
             now = self._database.fetch(conn, self._clock)[0][0]
-            if leader.until > now and leader.holder != holder and not elected:
+            same = instead_of is not None and (leader.epoch, leader.until) == (instead_of.epoch, instead_of.until)
+            if leader.until > now and leader.holder != holder and not elected and not same:
                 return None
             # by the clock, so that no epoch comes twice: the row may be deleted, or be of a backup that was put back
             epoch: int = max(leader.epoch + 1, int(now * 1000))

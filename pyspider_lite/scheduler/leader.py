@@ -21,6 +21,22 @@ TERM, RENEW = 5.0, 1.5
 _TRY = 0.5
 
 
+class Standstill:
+    """Whether a leader row is left: its term ends later than any term can, because the database's clock was set back, and nobody renews it.
+    Pure: a stand-by tells it what it sees."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, float] | None = None
+        self._since = 0.0
+
+    def longer_than_a_term(self, row: Leader, now: float) -> bool:
+        """The row is the same for longer than a term; ``now`` is the stand-by's own monotonic clock, seconds. A leader that lives renews
+        it three times in that time."""
+        if self._seen != (row.epoch, row.until):
+            self._seen, self._since = (row.epoch, row.until), now
+        return now - self._since > TERM
+
+
 class Leadership(threading.Thread):
     """Tries to lead, and keeps the lead; ``lost`` is called once when it is gone.
 
@@ -48,6 +64,7 @@ class Leadership(threading.Thread):
         #: on the monotonic clock, which stands still while a machine is suspended, and on the one that does not
         self._until = self._until_wall = 0.0
         self._waiter = Waiter()
+        self._standstill = Standstill()
         self.epoch: int | None = None
         #: nobody led before us, as far as the leader row knows
         self.first = False
@@ -103,6 +120,8 @@ class Leadership(threading.Thread):
             elif self._election.won():
                 self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc(), elected=True)
             self.leader = self._taskdb.leader() if self.epoch is None else None
+            if self.leader is not None and self._election is None:
+                self._replace(self.leader, began)
             if self.epoch is not None:
                 self._leads.set()
             return True
@@ -110,6 +129,22 @@ class Leadership(threading.Thread):
             return False
         self._until, self._until_wall = began + TERM, wall + TERM
         return True
+
+    def _replace(self, row: Leader, now: float) -> None:
+        """Lead in the place of a leader that is gone and left a term without a foreseeable end. That it may live after all does no harm:
+        with the epoch it can write nothing more."""
+        if not self._standstill.longer_than_a_term(row, now):
+            return
+        ahead = row.until - self._taskdb.time()
+        if ahead <= TERM:
+            return
+        self.epoch = self._taskdb.lead(self._holder, TERM, self._rpc(), instead_of=row)
+        if self.epoch is not None:
+            self.leader = None
+            logger.warning(
+                "the lead of %s was to end only in %.0f s and was not renewed: the database's clock was set back; we lead now",
+                *(row.holder, ahead),
+            )
 
     def _resign(self) -> None:
         try:

@@ -133,6 +133,24 @@ def test_one_leads_until_its_term_ends(taskdb: TaskDB) -> None:
     assert renewed.until - taskdb.time() > 150
 
 
+def test_a_term_without_end_is_taken_over_if_the_row_is_still_the_same(taskdb: TaskDB) -> None:
+    """Its end lies ahead of the clock, which was set back."""
+    first = taskdb.lead("one", 3600.0, "") or 0
+    seen = taskdb.leader()
+    assert seen is not None and taskdb.lead("two", 5.0, "") is None
+    assert taskdb.renew(first, 3700.0)
+    assert taskdb.lead("two", 5.0, "", instead_of=seen) is None, "it lives: it was renewed"
+    left = taskdb.leader()
+    assert left is not None
+    second = taskdb.lead("two", 5.0, "", instead_of=left)
+    assert second is not None and second > first and not taskdb.renew(first, 5.0)
+    assert taskdb.lead("three", 5.0, "", instead_of=left) is None, "another stand-by was faster"
+    with pytest.raises(LostLeadership), taskdb.begin(first):
+        raise AssertionError("it leads no longer")
+    with taskdb.begin(second):
+        pass
+
+
 def test_who_leads_already_gets_a_new_epoch(taskdb: TaskDB) -> None:
     first, second = taskdb.lead("one", 100.0, ""), taskdb.lead("one", 100.0, "")
     assert first is not None
