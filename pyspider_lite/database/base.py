@@ -83,6 +83,10 @@ class TaskTx(Protocol):
         """Ids of control rows of these kinds that wait for this project, at most ``limit``; rows without a generation are anyone's."""
         ...
 
+    def controls(self, ids: Iterable[str]) -> list[Control]:
+        """These control rows, in no order; those that cannot be read are left out."""
+        ...
+
     def add_controls(self, rows: Sequence[Control]) -> None:
         """Enter control work; an id that exists is left as it is. ``seq`` is given by the database."""
         ...
@@ -145,7 +149,11 @@ class TaskDB(Protocol):
         ...
 
     def controls(self, after: int, limit: int) -> list[Control]:
-        """Control rows with seq > ``after``, in order of seq."""
+        """Control rows with seq > ``after``, in order of seq: none only if there are no more. Those that cannot be read are left out."""
+        ...
+
+    def project_controls(self, project: str, generation: str, kind: str, after: int, limit: int) -> list[Control]:
+        """The same of one project and kind; of this generation or of none."""
         ...
 
     def project_states(self) -> dict[str, ProjectState]:

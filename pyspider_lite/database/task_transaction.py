@@ -1,6 +1,7 @@
 """What the scheduler writes in one transaction of the taskdb (`TaskTx` of the contract)."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -38,11 +39,14 @@ class OwnStatements:
             .where(key_in(c.kind))
             .limit(sa.bindparam("limit"))
         )
-        self.controls = (
-            sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.task, c.created, c.seq)
-            .where(c.seq > sa.bindparam("after"))
-            .order_by(c.seq)
-            .limit(sa.bindparam("limit"))
+        rows = sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.task, c.created, c.seq)
+        self.controls_by_id = rows.where(key_in(c.id))
+        self.controls = rows.where(c.seq > sa.bindparam("after")).order_by(c.seq).limit(sa.bindparam("limit"))
+        # of one kind, because the index ends with seq then, so that nothing is sorted
+        self.project_controls = self.controls.where(
+            c.project == sa.bindparam("project"),
+            c.kind == sa.bindparam("kind"),
+            c.generation.in_([sa.bindparam("generation"), ""]),
         )
         self.add_control = insert_missing(dialect, CONTROL, ["id"], _CONTROL_COLUMNS)
         self.mark_control = sa.update(CONTROL).where(c.id == sa.bindparam("key")).values(task=sa.bindparam("new_task"))
@@ -154,6 +158,14 @@ class SqlTaskTx:
     def waiting_controls(self, project: str, generation: str, kinds: Iterable[str], limit: int) -> list[str]:
         at = {"project": project, "generation": generation, "keys": sorted(kinds), "limit": limit}
         return [row[0] for row in self._database.fetch(self._conn, self._own.waiting_controls, at)]
+
+    def controls(self, ids: Iterable[str]) -> list[Control]:
+        found: list[Control] = []
+        for keys in task_rows.chunks(store_key(control_id)[0] for control_id in ids):
+            for row in self._database.fetch(self._conn, self._own.controls_by_id, {"keys": keys}):
+                with suppress(ValueError):
+                    found.append(control(row))
+        return found
 
     def add_controls(self, rows: Sequence[Control]) -> None:
         # in the order given: it becomes the order of seq

@@ -168,9 +168,21 @@ class SqlTaskDB:
     # --- beside the tasks -----------------------------------------------------------------------------------------
 
     def controls(self, after: int, limit: int) -> list[Control]:
-        with self._database.read() as conn:
-            rows = self._database.fetch(conn, self._own.controls, {"after": after, "limit": limit})
-        return [row for row in map(self._control, rows) if row is not None]
+        return self._controls(self._own.controls, {"after": after, "limit": limit})
+
+    def project_controls(self, project: str, generation: str, kind: str, after: int, limit: int) -> list[Control]:
+        at = {"project": project, "generation": generation, "kind": kind, "after": after, "limit": limit}
+        return self._controls(self._own.project_controls, at)
+
+    def _controls(self, statement: sa.Select[Any], at: dict[str, Any]) -> list[Control]:
+        """A page; one of which nothing can be read is not the last."""
+        while True:
+            with self._database.read() as conn:
+                rows = self._database.fetch(conn, statement, at)
+            found = [row for row in map(self._control, rows) if row is not None]
+            if found or len(rows) < at["limit"]:
+                return found
+            at = {**at, "after": rows[-1][-1]}
 
     def _control(self, row: Sequence[Any]) -> Control | None:
         """None for a row that cannot be read, which is said once: it must not keep the others from being done."""

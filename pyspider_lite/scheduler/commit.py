@@ -15,6 +15,7 @@ from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import control, control_reports, rules, task_orders
 from pyspider_lite.scheduler.batch import Batch
+from pyspider_lite.scheduler.blame import NOTHING
 from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_plan import ProjectPlan
@@ -123,13 +124,13 @@ class Committer:
 
     def _decide(self, tx: TaskTx, plan: Plan, batch: Batch, links: dict[int, "_Sorted"], submitted: "_Sorted") -> None:
         asked = [report.control for report in batch.reports + batch.poisoned if report.control]
-        alive = tx.existing_controls(asked) if asked else set()
+        alive = self._control_work(tx, asked) if asked else {}
         for report in batch.reports:
             self._decide_report(plan, report, alive)
         for report in batch.poisoned:
             self._decide_report(plan, report, alive, _NEVER_AGAIN)
         for report in plan.applied:
-            self._decide_follows(plan, report, links[id(report)])
+            self._decide_follows(plan, report, links[id(report)], alive.get(report.control))
         self._decide_submissions(plan, submitted)
         for order in batch.orders:
             task_orders.carry_out(plan, order)
@@ -144,8 +145,17 @@ class Committer:
             if name in batch.ending:
                 self._decide_finished(tx, plan, name)
 
+    def _control_work(self, tx: TaskTx, ids: Iterable[str]) -> dict[str, Control]:
+        """Those of these rows that are still there; memory need not have them, if they were given out by a leader before us."""
+        alive = tx.existing_controls(ids)
+        rows = {row_id: self._control_rows[row_id] for row_id in alive if row_id in self._control_rows}
+        for row in tx.controls(alive - rows.keys()):
+            schedule = rules.with_toll(row.task.schedule, NOTHING)
+            rows[row.id] = replace(row, task=replace(row.task, schedule=schedule))
+        return rows
+
     def _decide_report(
-        self, plan: Plan, report: Report, alive: set[str], delays: dict[str, float] | None = None
+        self, plan: Plan, report: Report, alive: dict[str, Control], delays: dict[str, float] | None = None
     ) -> None:
         project = self._projects.get(report.project)
         if project is None or report.generation != project.head.generation:
@@ -156,8 +166,7 @@ class Committer:
             if delays is None:
                 delays = self._delays(project)
             if report.control:
-                row = self._control_rows.get(report.control) if report.control in alive else None
-                control_reports.apply(plan, report, row, delays)
+                control_reports.apply(plan, report, alive.get(report.control), delays)
             else:
                 plan.end_task(report, delays)
 
@@ -169,14 +178,13 @@ class Committer:
             return rules.NO_RETRY
         return rules.capped(project.info.retry_delay, self._retry_cap)
 
-    def _decide_part(self, plan: Plan, report: Report, alive: set[str]) -> None:
+    def _decide_part(self, plan: Plan, report: Report, alive: dict[str, Control]) -> None:
         """A part that is not the last: its follow-ups are entered, the run goes on."""
         state = plan.projects[report.project].stored.get(report.taskid)
         current = report.control in alive if report.control else state is not None and state.run == report.run
         (plan.applied if current else plan.stale).append(report)
 
-    def _decide_follows(self, plan: Plan, report: Report, links: "_Sorted") -> None:
-        row = self._control_rows.get(report.control)
+    def _decide_follows(self, plan: Plan, report: Report, links: "_Sorted", row: Control | None) -> None:
         by = control.cron_run(row, self._projects[report.project]) if row is not None else None
         self._decide_submissions(plan, links, report.project, by)
         for index, sent in enumerate(report.messages):

@@ -1,4 +1,5 @@
-"""The control rows in memory: entered, given out, ended; those that ask for a deletion are kept for `deletion.py`."""
+"""Control work: entered, read, given out, ended; what asks for a deletion is kept for `deletion.py`. Rows of projects that are not worked
+on stay in the table only (`control_queues`)."""
 
 import logging
 from collections import Counter, deque
@@ -9,13 +10,14 @@ from msgspec.structs import replace
 
 from pyspider_lite import cron
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.errors import DatabaseError
 from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.names import CONTROL_RUN, RunKey
 from pyspider_lite.models.project import CronJob
 from pyspider_lite.models.report import Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.blame import NOTHING
+from pyspider_lite.scheduler.control_queues import ControlQueues
 from pyspider_lite.scheduler.dispatch import Dispatcher
 from pyspider_lite.scheduler.job_states import Missed, Ticks
 from pyspider_lite.scheduler.plan import Plan
@@ -27,8 +29,10 @@ logger = logging.getLogger("scheduler")
 LOOK_EVERY = 1.0
 #: seconds before a script that can be loaded after all is asked about itself once more: it may load on one machine and not on another
 ASK_AGAIN = 60.0
-#: rows read at once, and kept in memory at most
-PAGE, MAX_ROWS = 1_000, 20_000
+#: rows read at once, pages in a step at most, and projects whose rows are read again in a step at most
+PAGE, PAGES, READ_AGAIN = 1_000, 20, 20
+#: in this order they are read again: of each project there is little but messages
+_KINDS = (ControlKind.INFO, ControlKind.START, ControlKind.FINISHED, ControlKind.CRON, ControlKind.MESSAGE)
 #: row numbers before the last one seen that are looked at again
 LOOK_BACK = 200
 
@@ -48,18 +52,17 @@ class ControlWork:
         self._projects = projects
         self._dispatcher = dispatcher
         self._give_ticks = give_ticks
+        self._queues = ControlQueues()
         #: rows known, by id
-        self.rows: dict[str, Control] = {}
-        self._ready: deque[str] = deque()
-        self._parked: dict[str, list[str]] = {}
+        self.rows = self._queues.rows
         #: cron rows by project and job
         self._ticks: Counter[tuple[str, str]] = Counter()
         #: rows that ask for a deletion, by id
         self.deletions: dict[str, Control] = {}
-        #: rows meant for an earlier project of their name: they stay in the table until that is deleted
-        self._foreign: set[str] = set()
         self._last_seq = 0
         self._looked = float("-inf")
+        #: there are rows that were not looked at yet
+        self.behind = False
         #: projects whose script could not be asked about itself, and then ran
         self._loaded: set[str] = set()
         #: when the next cron tick is due
@@ -79,7 +82,7 @@ class ControlWork:
         if answer is not None:
             self._take_answer(project, answer)
         elif row.id in self.rows:
-            self._ready.append(row.id)
+            self._queues.put(row, first=True)
         else:
             batch.controls.append(row)
 
@@ -144,94 +147,164 @@ class ControlWork:
 
     def load(self, now: float) -> None:
         """Read rows that others entered; before the first commit, since reports are about them."""
-        if now - self._looked < LOOK_EVERY or len(self.rows) >= MAX_ROWS:
+        for name in self._queues.to_read(READ_AGAIN):
+            self._read_again(name)
+        if now - self._looked < LOOK_EVERY:
             return
         # transactions may commit in another order than that of their numbers: look back a little
         after = max(0, self._last_seq - LOOK_BACK)
-        while len(self.rows) < MAX_ROWS:
+        for _ in range(PAGES):
             page = self._taskdb.controls(after, PAGE)
             for row in page:
-                after = row.seq
-                if row.id not in self.rows and row.id not in self._foreign:
-                    self._enter(row)
+                self._found(row)
+            if not page:
+                self.behind, self._looked = False, now
+                return
+            after = page[-1].seq
             self._last_seq = max(self._last_seq, after)
-            if len(page) < PAGE:
-                break
-        self._looked = now
+        self.behind = True
 
-    def _enter(self, row: Control) -> None:
+    def _found(self, row: Control) -> None:
+        """A row of the table, or just entered there."""
         if row.kind == ControlKind.DELETE:
             self.deletions[row.id] = row
+        elif row.id in self.rows:
             return
+        elif not self._works_on(row):
+            self._queues.leave(row.project, active=False)
+        elif not self._queues.has_room(row) or (row.kind == ControlKind.MESSAGE and self._queues.has_more(row.project)):
+            self._queues.leave(row.project, active=True)
+        else:
+            self._enter(row)
+
+    def _works_on(self, row: Control) -> bool:
+        """The project that it is for is worked on; not an earlier or later one of that name."""
+        project = self._projects.get(row.project)
+        return project is not None and project.active and row.generation in ("", project.head.generation)
+
+    def _read_again(self, name: str) -> None:
+        """Let in what was left in the table of a project."""
+        project = self._projects.get(name)
+        if project is None or not project.active:
+            self._queues.leave(name, active=False)
+            return
+        if all(self._read_kind(project, kind) for kind in _KINDS):
+            self._queues.all_read(name)
+
+    def _read_kind(self, project: ProjectRun, kind: ControlKind) -> bool:
+        """Of this kind; False if there is no room for all."""
+        after = 0
+        # those in flight come first in the table
+        limit = self._queues.most + self._dispatcher.controls_of(project.name)
+        while page := self._taskdb.project_controls(project.name, project.head.generation, kind, after, limit):
+            for row in page:
+                if row.id not in self.rows:
+                    if not self._queues.has_room(row):
+                        return False
+                    self._enter(row)
+            after = page[-1].seq
+        return True
+
+    def _enter(self, row: Control) -> None:
         self._dispatcher.recall(row)
         row = replace(row, task=replace(row.task, schedule=rules.with_toll(row.task.schedule, NOTHING)))
-        self.rows[row.id] = row
-        if row.kind == ControlKind.INFO:
-            self._ready.appendleft(row.id)  # everything of the project waits for it
-        else:
-            self._ready.append(row.id)
+        # everything of the project waits for its info
+        self._queues.put(row, first=row.kind == ControlKind.INFO)
         if row.kind == ControlKind.CRON:
             self._ticks[_job(row)] += 1
 
     # --- giving out -----------------------------------------------------------------------------------------------------
 
     def dispatch(self, now: float) -> None:
-        """Give out what waits, as far as budget and room allow."""
+        """Give out what waits, as far as budget and room allow: one of each project in turn, so that one that has thousands, or is slow,
+        holds up no other."""
         room = self._dispatcher.control_room()
         chosen: list[tuple[Control, ProjectRun]] = []
-        in_flight = self._dispatcher.in_flight()
-        for _ in range(len(self._ready)):
-            if len(chosen) >= room:
-                break
-            row = self.rows.get(self._ready.popleft())
-            if row is None or (row.project, row.id) in in_flight:
-                continue
-            project = self._projects.get(row.project)
-            if project is not None and project.head.generation != row.generation != "":
-                # meant for an earlier project of that name; the row goes with that one's deletion
-                del self.rows[row.id]
-                self._foreign.add(row.id)
-            elif (
-                project is not None
-                and project.active
-                and not self._dispatcher.gate.control_may_go((row.project, row.id), now)
-            ):
-                self._ready.append(row.id)
-            elif project is not None and project.active:
+        names = self._queues.waiting()
+        counts = Counter({name: self._dispatcher.controls_of(name) for name in names})
+        share = self._dispatcher.control_share(len(names))
+        turn = deque(names)
+        while turn and len(chosen) < room:
+            name = turn.popleft()
+            project = self._projects.get(name)
+            if project is None or not project.active:
+                self._set_aside(name)
+            elif counts[name] < share and (row := self._next(project, now)) is not None:
                 chosen.append((row, project))
-            else:
-                self._parked.setdefault(row.project, []).append(row.id)
+                counts[name] += 1
+                turn.append(name)
+        self._queues.served({row.project: None for row, _ in chosen})
         if chosen:
             try:
                 self._dispatcher.dispatch_control(chosen)
-            except DatabaseError:
-                self._ready.extend(row.id for row, _ in chosen)
+            except Exception:
+                # those that are in flight by now are left out the next time
+                for row, _ in reversed(chosen):
+                    self._queues.put(row, first=True)
                 raise
+
+    def _next(self, project: ProjectRun, now: float) -> Control | None:
+        """The first row of the project that may go now."""
+        waits: list[Control] = []
+        found = None
+        while found is None and (row := self._queues.take(project.name)) is not None:
+            if (row.project, row.id) in self._dispatcher.in_flight():
+                continue
+            if not self._works_on(row):
+                # meant for an earlier project of that name; the row goes with that one's deletion
+                self._drop(row)
+            elif not self._dispatcher.gate.control_may_go((row.project, row.id), now):
+                waits.append(row)
+            else:
+                found = row
+        for row in waits:
+            self._queues.put(row)
+        return found
+
+    def _set_aside(self, name: str) -> None:
+        """The project is not worked on any more: its rows stay in the table only."""
+        for row in self._queues.drop_waiting(name):
+            if (row.project, row.id) in self._dispatcher.in_flight():
+                self.rows[row.id] = row
+            else:
+                self._drop(row)
+        self._queues.leave(name, active=False)
 
     def unpark(self, name: str) -> None:
         """The project is active again: what waited for it may go."""
-        self._ready.extend(self._parked.pop(name, ()))
+        self._queues.wake(name)
 
-    def requeue(self, row_id: str) -> bool:
-        """A control run was lost; False if this is no control row."""
-        if row_id not in self.rows:
+    def requeue(self, run: RunKey) -> bool:
+        """A run was lost; False if it was no control work."""
+        name, row_id, number = run
+        if number != CONTROL_RUN:
             return False
-        self._ready.append(row_id)
+        if row_id in self.rows:
+            self._queues.put(self.rows[row_id])
+        else:
+            self._queues.leave(name, active=True)
         return True
+
+    @property
+    def pending(self) -> bool:
+        """Something waits, or is under way."""
+        return self.behind or not self._queues.empty
 
     # --- ending ---------------------------------------------------------------------------------------------------------
 
     def committed(self, plan: Plan) -> None:
         """A plan was committed: its new rows are here, its ended ones are gone."""
         for row in plan.controls.values():
-            if row.id not in self.rows:
-                self._enter(row)
+            self._found(row)
         for row_id in plan.done_controls:
-            if row_id not in self.rows:
-                continue
-            row = self.rows.pop(row_id)
-            if row.kind == ControlKind.CRON:
-                self._ticks[_job(row)] -= 1
+            if row_id in self.rows:
+                self._drop(self.rows[row_id])
+
+    def _drop(self, row: Control) -> None:
+        """It leaves memory."""
+        self.rows.pop(row.id, None)
+        if row.kind == ControlKind.CRON:
+            self._ticks[_job(row)] -= 1
 
     def reported(self, report: Report, project: ProjectRun) -> None:
         """A run was done. An answer to _on_get_info is taken over (behaviour S12, H63); a broken script's is empty."""
@@ -254,9 +327,7 @@ class ControlWork:
 
     def forget(self, name: str) -> None:
         """The project was deleted with its rows."""
-        for row_id in [row.id for row in self.rows.values() if row.project == name]:
-            del self.rows[row_id]
-        self._parked.pop(name, None)
+        self._queues.forget(name)
         for key in [key for key in self._ticks if key[0] == name]:
             del self._ticks[key]
 

@@ -392,6 +392,14 @@ class Dispatcher:
         """Control rows that may go out now."""
         return min(CONTROL_BUDGET - self._leases.controls, self._pages_out.room() * CONTROL_BATCH)
 
+    def controls_of(self, project: str) -> int:
+        """Control rows of a project in flight."""
+        return self._leases.controls_of[project]
+
+    def control_share(self, projects: int) -> int:
+        """Control rows that each of so many projects may have in flight: there is always room for one more project."""
+        return max(1, CONTROL_BUDGET // (projects + 1))
+
     def _cap(self, task: Dispatch) -> float:
         """Seconds that one worker may hold the task at most."""
         fetch = task.fetch.get("timeout")

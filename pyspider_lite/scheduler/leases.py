@@ -61,6 +61,8 @@ class Leases:
         self._places = Places()
         #: how many tasks are in flight, by project
         self.tasks = self._places.tasks
+        #: how much control work is, likewise
+        self.controls_of = self._places.controls_of
         #: adopted runs whose cap nobody has looked up yet
         self.uncapped: set[LeaseKey] = set()
         self._lost: list[Lost] = []

@@ -62,6 +62,8 @@ class Places:
         #: how many are in flight: tasks by project, and control work
         self.tasks: Counter[str] = Counter()
         self.controls = 0
+        #: of that control work, by project
+        self.controls_of: Counter[str] = Counter()
         self._put = 0
 
     def find(self, run: RunKey) -> Lease | None:
@@ -96,6 +98,7 @@ class Places:
         lease.batch.keys.add(key)
         if lease.run[2] == CONTROL_RUN:
             self.controls += 1
+            self.controls_of[key[0]] += 1
         else:
             self.tasks[key[0]] += 1
 
@@ -105,6 +108,9 @@ class Places:
         if lease is not None:
             if lease.run[2] == CONTROL_RUN:
                 self.controls -= 1
+                self.controls_of[key[0]] -= 1
+                if not self.controls_of[key[0]]:
+                    del self.controls_of[key[0]]
             else:
                 self.tasks[key[0]] -= 1
             lease.batch.keys.discard(key)

@@ -236,7 +236,7 @@ class Scheduler:
             not len(self.leases)
             and not self._batch
             and not self._waiting
-            and not self._control.rows
+            and not self._control.pending
             and all(
                 project.finished and not project.counts.armed and (project.info is not None or not project.active)
                 for project in self.projects.values()
@@ -254,7 +254,7 @@ class Scheduler:
             return min(wake, self._retry_at)
         if now < self._dispatch_from:
             return min(wake, self._dispatch_from)
-        wake = min(wake, self._control.next_tick)
+        wake = now if self._control.behind else min(wake, self._control.next_tick)
         for project in self.projects.values():
             if now < project.wake_at < wake:
                 wake = project.wake_at
@@ -486,7 +486,7 @@ class Scheduler:
         if project is not None and lost.deaths >= POISON_AFTER:
             self._killed(lost.run, lost.deaths)
             return
-        if self._control.requeue(key) or project is None:
+        if self._control.requeue(lost.run) or project is None:
             return
         if lost.ticket is not None:
             project.window.add(lost.ticket, now)

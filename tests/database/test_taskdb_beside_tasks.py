@@ -5,10 +5,13 @@ from contextlib import closing
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 from stored_tasks import P, submission
 
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.database.base import TaskDB
+from pyspider_lite.database.schema import CONTROL
+from pyspider_lite.database.taskdb import SqlTaskDB
 from pyspider_lite.models.control import Control, ControlKind
 from pyspider_lite.models.letter import DeadLetter, LetterCount
 from pyspider_lite.models.project import CronJob, JobState, ProjectState
@@ -46,6 +49,45 @@ def test_control_work_is_entered_once_and_kept_in_order(taskdb: TaskDB) -> None:
     with taskdb.begin(None) as tx:
         tx.delete_controls(["b", long, "none"])
     assert [found.id for found in taskdb.controls(0, 10)] == ["a"]
+
+
+def test_control_work_of_one_project_is_read_by_kind_and_in_order(taskdb: TaskDB) -> None:
+    def row(name: str, kind: ControlKind = ControlKind.MESSAGE, project: str = P, generation: str = "g") -> Control:
+        return Control(id=name, project=project, kind=kind, generation=generation, task=submission(name))
+
+    start, long = ControlKind.START, "k" * 200
+    with taskdb.begin(None) as tx:
+        tx.add_controls([row("b"), row("s", start), row("other", project="z"), row("old", generation="f"), row("a")])
+        tx.add_controls([row("t", start, generation=""), row(long)])
+        assert {found.id for found in tx.controls(["a", long, "none", "s"])} == {"a", long, "s"}
+        assert tx.controls([]) == []
+
+    def page(kind: ControlKind, after: int = 0, limit: int = 9) -> list[Control]:
+        return taskdb.project_controls(P, "g", kind, after, limit)
+
+    assert [found.id for found in page(start)] == ["s", "t"]
+    first = page(ControlKind.MESSAGE, limit=2)
+    assert [found.id for found in first] == ["b", "a"]
+    assert [found.id for found in page(ControlKind.MESSAGE, first[-1].seq)] == [long]
+    assert msgspec.structs.replace(first[0], seq=0) == row("b")
+    assert page(ControlKind.INFO) == []
+
+
+def test_a_page_of_control_work_that_cannot_be_read_is_not_the_last(taskdb: TaskDB) -> None:
+    assert isinstance(taskdb, SqlTaskDB)
+    rows = [
+        Control(id=f"c{number}", project=P, kind=ControlKind.START, generation="g", task=submission(f"c{number}"))
+        for number in range(7)
+    ]
+    with taskdb.begin(None) as tx:
+        tx.add_controls(rows)
+    ids = [row.id for row in rows]
+    with taskdb._database.write() as conn:
+        conn.execute(sa.update(CONTROL).where(CONTROL.c.id.in_(ids[:5])).values(task="{broken"))
+    assert [found.id for found in taskdb.controls(0, 2)] == ids[5:6]
+    assert [found.id for found in taskdb.project_controls(P, "g", ControlKind.START, 0, 1)] == ids[5:6]
+    with taskdb.begin(None) as tx:
+        assert [found.id for found in tx.controls(ids[4:6])] == ids[5:6]
 
 
 def test_project_states_are_written_over(taskdb: TaskDB) -> None:

@@ -1,0 +1,119 @@
+"""Control work in memory: of each project that is worked on a bounded piece, given out in turns; what is more stays in the table and is
+read again. Pure; owned by `control_work`.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from pyspider_lite.models.control import Control, ControlKind
+
+#: messages of a project that wait in memory at most, rows of all projects, and rows that a project may have whatever the others have
+KEEP, MAX_ROWS, AT_LEAST = 500, 20_000, 20
+
+
+class ControlQueues:
+    """What is here of each project, and which projects have more in the table."""
+
+    def __init__(self) -> None:
+        #: rows known, by id: those that wait, and those in flight
+        self.rows: dict[str, Control] = {}
+        self._waiting: dict[str, deque[str]] = {}
+        #: projects that have rows in the table only, and are not worked on; that includes names that nobody knows
+        self._left: set[str] = set()
+        #: projects that are worked on and have rows in the table only, who waited longest first
+        self._more: dict[str, None] = {}
+
+    # --- in ---------------------------------------------------------------------------------------------------------------
+
+    def has_room(self, row: Control) -> bool:
+        """It may come in. Messages are what comes in masses; of all else there is little, and it is not to wait behind them. For its info,
+        which is one row, all of a project waits."""
+        if row.kind == ControlKind.INFO or len(self._waiting.get(row.project, ())) < self.most:
+            return True
+        return len(self.rows) < MAX_ROWS and row.kind != ControlKind.MESSAGE
+
+    @property
+    def most(self) -> int:
+        """Messages of a project that may wait here now."""
+        return KEEP if len(self.rows) < MAX_ROWS else AT_LEAST
+
+    def has_more(self, project: str) -> bool:
+        """Some of its rows are in the table only, so a later message may not overtake them."""
+        return project in self._more
+
+    def put(self, row: Control, *, first: bool = False) -> None:
+        """It waits for its turn; ``first`` before the others of its project."""
+        self.rows[row.id] = row
+        queue = self._waiting.setdefault(row.project, deque())
+        (queue.appendleft if first else queue.append)(row.id)
+
+    def leave(self, project: str, *, active: bool) -> None:
+        """A row of it stays in the table, and is read when the project is worked on (``active``: as soon as there is room)."""
+        if active:
+            self._left.discard(project)
+            self._more.setdefault(project)
+        else:
+            self._more.pop(project, None)
+            self._left.add(project)
+
+    def wake(self, project: str) -> None:
+        """It is worked on from now on: what was left in the table may come in."""
+        if project in self._left:
+            self.leave(project, active=True)
+
+    # --- out --------------------------------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[str]:
+        """Projects with rows that wait, who waited longest first."""
+        return list(self._waiting)
+
+    def take(self, project: str) -> Control | None:
+        """The next row of the project; None if none waits. One that ended meanwhile is left out."""
+        queue = self._waiting.get(project, deque())
+        while queue:
+            row = self.rows.get(queue.popleft())
+            if row is not None:
+                return row
+        self._waiting.pop(project, None)
+        return None
+
+    def served(self, projects: Iterable[str]) -> None:
+        """These had their turn."""
+        for name in projects:
+            if name in self._waiting:
+                self._waiting[name] = self._waiting.pop(name)
+
+    def drop_waiting(self, project: str) -> list[Control]:
+        """The rows that wait leave memory; they stay in the table."""
+        ids = self._waiting.pop(project, ())
+        return [row for row_id in ids if (row := self.rows.pop(row_id, None)) is not None]
+
+    def to_read(self, most: int) -> list[str]:
+        """Projects whose rows in the table are wanted now, at most so many; they go to the end of the line."""
+        found: list[str] = []
+        for name in self._more:
+            if len(found) == most:
+                break
+            if len(self._waiting.get(name, ())) < self.most // 2:
+                found.append(name)
+        for name in found:
+            del self._more[name]
+            self._more[name] = None
+        return found
+
+    def all_read(self, project: str) -> None:
+        """Everything of it is here."""
+        self._more.pop(project, None)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is here, and nothing waits to be read."""
+        return not self.rows and not self._more
+
+    def forget(self, project: str) -> None:
+        """The project was deleted with its rows."""
+        for row_id in [row.id for row in self.rows.values() if row.project == project]:
+            del self.rows[row_id]
+        self._waiting.pop(project, None)
+        self._left.discard(project)
+        self._more.pop(project, None)
