@@ -178,6 +178,20 @@ def test_control_work_that_waits(row: ControlSeen, check: str) -> None:
     assert projects(picture(controls=[row], leads=-1)) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "rows", "said"), [("STOP", 22_000, True), ("STOP", 999, False), ("RUNNING", 22_000, False)]
+)
+def test_control_work_that_nothing_gives_out(status: str, rows: int, said: bool) -> None:
+    head = ProjectHead(name="p", group=None, status=status, rate=1, burst=1, updatetime=1, generation="g")
+    found = projects(picture(held={"p": rows, "unknown": rows}, heads={"p": head}))
+    if said:
+        text = only(found).text
+        assert text.startswith("p is STOP and holds 22000 rows of control work")
+        assert "nothing will give out until it runs" in text
+    else:
+        assert found == []
+
+
 def test_what_the_scheduler_knows() -> None:
     known = {"active": True, "asked": True, "paused": False, "known": 3}
     assert projects(picture(live={"p": known})) == []

@@ -101,6 +101,7 @@ class Examiner:
     def _look_at_tasks(self, picture: Picture, tasks: Inspection, only: Collection[str] | None) -> None:
         picture.states = tasks.states()
         picture.controls = tasks.controls(CONTROLS)
+        picture.held = tasks.held_controls(COUNTED)
         picture.dead_letters = tasks.dead_letters(COUNTED + 1)
         picture.with_tasks = tasks.projects()
         picture.orphans = self._rows(tasks, picture.with_tasks - picture.heads.keys())
@@ -112,7 +113,9 @@ class Examiner:
                 picture.notes.append(f"sampled: tasks of {number} projects of {len(names)}; --full looks at all")
                 break
             self._look_at_project(picture, tasks, name)
-        if len(picture.controls) == CONTROLS:
+        if sum(picture.held.values()) >= COUNTED:
+            picture.notes.append(f"sampled: {COUNTED} rows of control work were counted")
+        if len(picture.controls) >= CONTROLS:
             picture.notes.append(f"sampled: the oldest {CONTROLS} rows of control work")
 
     def _look_at_project(self, picture: Picture, tasks: Inspection, name: str) -> None:

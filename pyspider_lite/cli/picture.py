@@ -70,6 +70,8 @@ class Picture(Struct, kw_only=True):
     orphans: dict[str, int] = {}
     orphan_results: dict[str, int] = {}
     controls: list[ControlSeen] = []
+    #: rows of control work by project, as far as they were counted
+    held: dict[str, int] = {}
     dead_letters: int = 0
     #: answer of the scheduler's `checkup`, by project; None: it could not be asked
     live: dict[str, dict[str, Any]] | None = None

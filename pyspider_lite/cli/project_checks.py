@@ -12,13 +12,15 @@ from pyspider_lite.models.project import ACTIVE_PROJECT
 
 #: seconds after which control work should be done: the answer of a script about itself, a deletion, all else
 INFO_LATE, DELETE_LATE, CONTROL_LATE = 120.0, 60.0, 600.0
+#: rows of control work that wait for a project which does not run, and are worth a sentence
+MANY_HELD = 1_000
 #: projects with the same trouble that get a sentence each
 SENTENCES = 10
 
 
 def check(picture: Picture) -> Iterator[Found]:
     """All of it, in the order in which it should be mended."""
-    for one in (_controls, _projects, _scripts, _counts, _tasks, _tables, _letters):
+    for one in (_controls, _held, _projects, _scripts, _counts, _tasks, _tables, _letters):
         found = list(one(picture))
         yield from found[:SENTENCES]
         if len(found) > SENTENCES:
@@ -49,6 +51,18 @@ def _controls(picture: Picture) -> Iterator[Found]:
             f"{rows} row{'s' * (rows != 1)} of control work wait for project {name}, which does not exist: {REPAIR} makes dead letters of them",
             Remedy.CONTROL,
         )
+
+
+def _held(picture: Picture) -> Iterator[Found]:
+    for name, rows in sorted(picture.held.items()):
+        head = picture.heads.get(name)
+        if head is not None and head.status not in ACTIVE_PROJECT and rows >= MANY_HELD:
+            yield Found(
+                "control",
+                f"{name} {head.status}",
+                f"{name} is {head.status} and holds {rows} rows of control work (messages, cron ticks, starts) that nothing will give out until it "
+                f"runs: `pyspider_lite project set {name} --status RUNNING` has them done, `pyspider_lite project delete {name}` drops them",
+            )
 
 
 def is_astray(picture: Picture, row: ControlSeen) -> bool:

@@ -13,9 +13,10 @@ from pyspider_lite.codec import from_shallow_json
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.project_tables import ProjectTables
-from pyspider_lite.database.schema import DEAD_LETTER, PROJECT_STATE, task_table
+from pyspider_lite.database.schema import CONTROL, DEAD_LETTER, PROJECT_STATE, task_table
 from pyspider_lite.database.task_transaction import OwnStatements
 from pyspider_lite.database.url import Target
+from pyspider_lite.models.control import ControlKind
 from pyspider_lite.models.project import ProjectState
 from pyspider_lite.models.task import NewTask, TaskStatus
 
@@ -42,6 +43,12 @@ _STATES = sa.select(*(PROJECT_STATE.c[name] for name in _STATE_FIELDS))
 _FAILED_ANSWERS = sa.select(PROJECT_STATE.c.project, PROJECT_STATE.c.info).where(
     PROJECT_STATE.c.info.contains('"failed"')
 )
+
+_PROJECTS_OF_CONTROLS = (
+    sa.select(CONTROL.c.project).where(CONTROL.c.kind != ControlKind.DELETE).limit(sa.bindparam("limit")).subquery()
+)
+#: of an index, however large the messages are
+_HELD = sa.select(_PROJECTS_OF_CONTROLS.c.project, sa.func.count()).group_by(_PROJECTS_OF_CONTROLS.c.project)
 
 
 class Compared(Struct, frozen=True, kw_only=True):
@@ -80,6 +87,7 @@ class Inspection:
         self._own = OwnStatements(dialect)
         self._tasks = task_rows.TaskStatements(dialect)
         table = task_table(ANY_TABLE, dialect)
+        self._few = self._own.controls.where(CONTROL.c.kind != ControlKind.MESSAGE)
         self._compare = _compare(table)
         self._strange = _first(table, _is_strange(table.c.status), "limit")
         self._recrawled = _recrawled(table)
@@ -177,11 +185,18 @@ class Inspection:
             return dict(self._database.fetch(conn, _FAILED_ANSWERS)) if "info" in columns else {}
 
     def controls(self, limit: int) -> list[ControlSeen]:
-        """The oldest control work."""
+        """The oldest control work; and the oldest of it that is no message, which thousands of messages would hide."""
+        at = {"after": -1, "limit": limit}
         with self._database.read() as conn:
-            return [
-                _control(row) for row in self._database.fetch(conn, self._own.controls, {"after": -1, "limit": limit})
-            ]
+            rows = [*self._database.fetch(conn, self._own.controls, at)]
+            if len(rows) == limit:
+                rows += self._database.fetch(conn, self._few, at)
+        return [_control(row) for row in {row[0]: row for row in rows}.values()]
+
+    def held_controls(self, limit: int) -> dict[str, int]:
+        """How many rows of control work each project has, deletions aside; at most ``limit`` rows are looked at."""
+        with self._database.read() as conn:
+            return dict(map(tuple, self._database.fetch(conn, _HELD, {"limit": limit})))
 
     def dead_letters(self, limit: int) -> int:
         """How many are kept, at most ``limit``."""

@@ -138,6 +138,18 @@ def test_control_work_and_dead_letters(filled: Any, seen: Inspection) -> None:
     (_, last) = seen.controls(10)
     assert (last.id, last.project, last.kind, last.readable, last.raw) == ("b", P, "info", False, "[1")
     assert len(seen.controls(1)) == 1
+    assert (seen.held_controls(10), seen.held_controls(1)) == ({P: 2}, {P: 1})
+    kinds = (ControlKind.MESSAGE, ControlKind.MESSAGE, ControlKind.START, ControlKind.DELETE)
+    others = [
+        Control(id=f"o{number}", project="other", kind=kind, generation="g", task=new("o").task, created=8.0)
+        for number, kind in enumerate(kinds)
+    ]
+    with filled.begin(None) as tx:
+        tx.delete_controls([row.id for row in rows])
+        tx.add_controls(others)
+    assert [row.id for row in seen.controls(2)] == ["o0", "o1", "o2", "o3"], "what is no message is not hidden by them"
+    assert [row.id for row in seen.controls(1)] == ["o0", "o2"]
+    assert seen.held_controls(10) == {"other": 3}
     assert seen.dead_letters(10) == 3
     assert seen.dead_letters(2) == 2
 
