@@ -93,6 +93,8 @@ class Batch:
             order = self.orders[0]
             return [_of_order(half) for half in order.halves()] if len(order.tasks) > 1 else []
         everything = len(self.reports) + len(self.submissions) + len(self.poisoned)
+        if everything == 0 and len(self.controls) > 1:
+            return self._half_rows()
         if everything <= 1:
             return []
         first, second = Batch(), Batch()
@@ -105,6 +107,15 @@ class Batch:
         second.then = self.then
         second.take_rows(self)
         first.last_resort = second.last_resort = self.last_resort
+        return [first, second]
+
+    def _half_rows(self) -> list[Batch]:
+        """Control rows alone: what stands beside them goes with the second half."""
+        first, second = Batch(), Batch()
+        middle = len(self.controls) // 2
+        first.controls = self.controls[:middle]
+        second.take_rows(self)
+        second.controls, second.then = self.controls[middle:], self.then
         return [first, second]
 
     def failed(self, reason: str) -> Batch:

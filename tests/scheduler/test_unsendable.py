@@ -108,3 +108,17 @@ def test_an_error_that_nobody_thought_of_fails_one_report(ready: Crawl, monkeypa
     ready.crawl(2)
     assert ready.task("bad").status == TaskStatus.FAILED
     assert {ready.task(name).status for name in ("good", "also")} == {TaskStatus.SUCCESS}
+
+
+def test_a_message_that_cannot_be_stored_takes_nothing_with_it(ready: Crawl) -> None:
+    """Half a surrogate cannot come by XML-RPC; from inside it would be refused by the database, and by it alone."""
+    answered: list[str] = []
+    for value in ("a", "\ud800", "b"):
+        task = NewTask(
+            "m", "p", f"data:,{len(answered)}", fetch={"save": ["x", value]}, process={"callback": "_on_message"}
+        )
+        ready.scheduler.send_message(task, f"p:{value!a}", lambda plan: answered.append("stored or given up"))
+    ready.project("q")
+    ready.crawl(1)
+    assert ready.callbacks("p").count("_on_message") == 2 and "_on_get_info" in ready.callbacks("q")
+    assert len(answered) >= 3
