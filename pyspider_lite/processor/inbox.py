@@ -10,12 +10,16 @@ from pyspider_lite.models.page import Page
 #: batches in hand at once: one being worked on and the next; control work is short and comes one batch at a time
 _BATCHES = {QueueName.CONTROL: 1, QueueName.TO_PROCESSOR: 2}
 
+#: seconds at most that control work or pages may have had more than the other, in the account that `Inbox.used` keeps
+_MOST_AHEAD = 2.0
+
 #: pages, and bytes of them, that may wait apart
 PARKED, PARKED_BYTES = 500, 32 * 1024 * 1024
 
 
 class Inbox:
-    """Bounded by `wait_for_room`: who puts asks first. Control work comes out first (design, section 4)."""
+    """Bounded by `wait_for_room`: who puts asks first. Control work comes out first (design, section 4), as long as it takes no more time
+    than the pages that wait behind it: a project with many messages is not to keep all others waiting."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -27,6 +31,8 @@ class Inbox:
         self._suspects: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
         self._paused = False
         self._held = False
+        #: seconds that control work had more than pages
+        self._ahead = 0.0
 
     def wait_for_room(self, queue: QueueName, seconds: float) -> bool:
         """Whether one more batch of ``queue`` may be taken, after at most ``seconds``."""
@@ -105,7 +111,7 @@ class Inbox:
             self._changed.wait_for(self._has_page, timeout)
             control, others = self._batches[QueueName.CONTROL], self._batches[QueueName.TO_PROCESSOR]
             pages: list[Page] = []
-            if control:
+            if control and not (others and self._ahead > 0):
                 pages = [control[0].popleft()]
                 if not control[0]:
                     control.popleft()
@@ -117,6 +123,11 @@ class Inbox:
             if pages:
                 self._changed.notify_all()
             return pages
+
+    def used(self, control: bool, seconds: float) -> None:
+        """So long control work, or pages, kept the processor busy."""
+        ahead = self._ahead + (seconds if control else -seconds)
+        self._ahead = max(-_MOST_AHEAD, min(_MOST_AHEAD, ahead))
 
     def _has_page(self) -> bool:
         return any(self._batches.values()) or (self.suspects and not self._parking)

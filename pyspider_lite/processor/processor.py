@@ -176,9 +176,11 @@ class Processor:
             return
         self._lane.begin(pages)
         self._say_running()
+        began = time.monotonic()
         try:
             self._run(self._lane)
         finally:
+            self._inbox.used(bool(pages[0].task.control), time.monotonic() - began)
             self._say_running()
             self._inbox.resume()
 

@@ -33,6 +33,8 @@ MIN_SHARE = 10
 #: control work in flight at most
 CONTROL_BUDGET = 500
 CONTROL_BATCH = 20
+#: of a project, for each processor
+CONTROL_EACH = 10
 #: without them nothing that fetchers bring is over
 NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
 #: projects that the watchdog looks at, at most
@@ -125,9 +127,8 @@ class Dispatcher:
         except Exception:
             self._put_back(chosen, now)
             raise
-        processors = len(self._leases.pool_sizes(Role.PROCESSOR))
         for batch in _cut(tasks, size, self._leases.blame.tolls):
-            self._send_tasks(batch, max(1, processors))
+            self._send_tasks(batch, self._processors())
         for project in ready:
             project.wake_at = project.next_wake(now)
         return len(tasks)
@@ -355,8 +356,14 @@ class Dispatcher:
             control.page(row, project, self._track(row), self._epoch, self._is_suspect(row.project, row.id))
             for row, project in rows
         ]
-        for start in range(0, len(batch), CONTROL_BATCH):
-            self._send_control(batch[start : start + CONTROL_BATCH])
+        # so that all processors have some
+        parts = max(1, min(self._processors(), self._pages_out.room()))
+        size = max(1, min(CONTROL_BATCH, math.ceil(len(batch) / parts)))
+        for start in range(0, len(batch), size):
+            self._send_control(batch[start : start + size])
+
+    def _processors(self) -> int:
+        return max(1, len(self._leases.pool_sizes(Role.PROCESSOR)))
 
     def _track(self, row: Control) -> dict[str, Any]:
         """on_start and on_finished are shown as tasks and keep their self.save, as tasks do (behaviour H60)."""
@@ -397,8 +404,9 @@ class Dispatcher:
         return self._leases.controls_of[project]
 
     def control_share(self, projects: int) -> int:
-        """Control rows that each of so many projects may have in flight: there is always room for one more project."""
-        return max(1, CONTROL_BUDGET // (projects + 1))
+        """Control rows that each of so many projects may have in flight: there is always room for one more project, and it does not wait
+        for long behind those that are there."""
+        return max(1, min(CONTROL_BUDGET // (projects + 1), CONTROL_EACH * self._processors()))
 
     def _cap(self, task: Dispatch) -> float:
         """Seconds that one worker may hold the task at most."""

@@ -33,6 +33,31 @@ def test_a_batch_comes_whole_and_control_work_one_by_one_before_it():
     assert [box.get(0) for _ in range(5)] == [control[:1], control[1:], pages[1:], more, []]
 
 
+def test_control_work_takes_no_more_time_than_the_pages_behind_it():
+    box = Inbox()
+    messages, pages = [page("talks", n) for n in range(8)], [[page("p", n)] for n in range(8)]
+    box.put(CONTROL, messages)
+    for batch in pages[:2]:
+        box.put(PAGES, batch)
+    assert box.get(0) == messages[:1]
+    box.used(control=True, seconds=0.5)
+    assert box.get(0) == pages[0]
+    box.used(control=False, seconds=0.3)
+    assert box.get(0) == pages[1]
+    box.used(control=False, seconds=0.3)
+    box.put(PAGES, pages[2])
+    assert box.get(0) == messages[1:2], "the pages had more by now"
+    box.used(control=True, seconds=900.0)
+    assert box.get(0) == pages[2]
+    # nothing else waits
+    assert box.get(0) == messages[2:3]
+    box.put(PAGES, pages[3])
+    assert box.get(0) == pages[3]
+    box.used(control=False, seconds=2.5)
+    box.put(PAGES, pages[4])
+    assert box.get(0) == messages[3:4], "what was long ago does not count"
+
+
 def test_parked_projects_wait_apart_and_leave_room():
     box = Inbox()
     slow, quick = [page("slow", n) for n in range(4)], [page("quick", n) for n in range(4)]

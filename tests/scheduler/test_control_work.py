@@ -4,13 +4,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from played_crawl import Crawl
+from played_crawl import Crawl, beat
 
 from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.names import Role
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import control_queues
 from pyspider_lite.scheduler.control_queues import KEEP, MAX_ROWS
-from pyspider_lite.scheduler.dispatch import CONTROL_BUDGET
+from pyspider_lite.scheduler.dispatch import CONTROL_BUDGET, CONTROL_EACH
 
 
 def enter(
@@ -84,7 +85,7 @@ def test_a_project_that_runs_again_gets_all_that_waited_in_order(crawl: Crawl) -
     crawl.crawl(1)
     assert len(messages(crawl)) == got
     crawl.change("sink", status="RUNNING")
-    crawl.crawl(4)
+    crawl.crawl(25)
     assert messages(crawl) == list(range(2_010))
     assert crawl.taskdb.controls(0, 10) == [] and not crawl.scheduler._control.pending
 
@@ -96,7 +97,7 @@ def test_one_project_with_thousands_leaves_room_for_the_others(crawl: Crawl) -> 
     enter(crawl, 3_000)
     for _ in range(5):
         crawl.step()
-    assert len(crawl.controls()) == control_queues.KEEP // 2 and held(crawl) <= KEEP + KEEP // 2
+    assert len(crawl.controls()) == CONTROL_EACH and held(crawl) <= KEEP + CONTROL_EACH
     for name in ("a", "b", "c"):
         crawl.project(name)
         crawl.start(name)
@@ -106,6 +107,17 @@ def test_one_project_with_thousands_leaves_room_for_the_others(crawl: Crawl) -> 
     enter(crawl, 300, "a")
     crawl.step()
     assert {task.project for task in crawl.controls()} == {"a"}
+
+
+def test_a_project_has_no_more_in_flight_than_processors_can_begin_soon(crawl: Crawl) -> None:
+    """Each of its messages may take long, and all others stand behind them in one queue."""
+    crawl.project("sink")
+    crawl.ready("sink")
+    enter(crawl, 3_000)
+    for _ in range(5):
+        crawl.step(*[beat(f"p{number}", Role.PROCESSOR, 1) for number in range(3)])
+    assert len(crawl.pages_out.bodies) >= 3, "each of them has some"
+    assert len(crawl.controls()) == 3 * CONTROL_EACH
 
 
 def test_projects_take_turns(crawl: Crawl) -> None:
@@ -143,7 +155,7 @@ def test_what_commands_enter_waits_for_no_messages_of_the_same_project(crawl: Cr
     enter(crawl, 5_000)
     crawl.start("sink")
     crawl.change("sink", status="RUNNING")
-    crawl.crawl(0.5)
+    crawl.crawl(6)
     assert crawl.callbacks("sink").index("on_start") < 2 * KEEP
 
 
