@@ -15,13 +15,15 @@ logger = logging.getLogger(__name__)
 
 #: seconds: what comes back and is away again within so many is said only if it stays away for so many; another reason likewise
 _QUIET = 10.0
-#: reasons that are said of one outage
-_REASONS = 5
+#: reasons that are said of one outage, and characters of one that beats carry
+_REASONS, _SHOWN = 5, 200
 
 _lock = threading.Lock()
 _waiters: "weakref.WeakSet[Waiter]" = weakref.WeakSet()
 #: masked URL -> when its absence was said last (monotonic)
 _said: dict[str, float] = {}
+#: masked URL -> why it was away at the last try
+_reasons: dict[str, str] = {}
 #: those of them whose return is to be said
 _open: "dict[str, _Outage]" = {}
 
@@ -71,7 +73,7 @@ class Waiter:
             since = min([*others, self._away[where]])
             if first and not others:
                 _open.pop(where, None)  # of somebody who stopped waiting without saying so
-            reason = str(error).removeprefix(f"{where}: ")
+            reason = _reasons[where] = str(error).removeprefix(f"{where}: ")
             first_time = where not in _open
             if first_time:
                 clock = time.monotonic()
@@ -93,6 +95,8 @@ class Waiter:
         with _lock:
             mine, self._away = self._away, {}
             still = {where for waiter in _waiters for where in waiter._away}
+            for where in mine.keys() - still:
+                _reasons.pop(where, None)
             returned = {where: _open.pop(where) for where in mine if where in _open and where not in still}
         for where, outage in returned.items():
             logger.info("%s is back after %.1f s", where, time.time() - outage.since)
@@ -111,3 +115,10 @@ def waiting() -> dict[str, float]:
             for where, since in waiter._away.items():
                 found[where] = min(since, found.get(where, since))
     return found
+
+
+def reasons() -> dict[str, str]:
+    """What cannot be reached now -> why, in the words of the last try, shortened."""
+    away = waiting()
+    with _lock:
+        return {where: _reasons[where][:_SHOWN] for where in away if where in _reasons}

@@ -271,7 +271,11 @@ def test_export_to_what_is_no_file_writes_there(command):
         os.close(reader)
     assert stat.S_ISFIFO(os.lstat("pipe").st_mode) and os.path.islink("link")
     os.mkdir("place")
-    assert command("result", "export", "shop", "--output", "place").code != 0
+    os.symlink("second", "first")
+    os.symlink("first", "second")
+    for output in ("place", "first"):
+        outcome = command("result", "export", "shop", "--output", output)
+        assert outcome.code != 0 and output in outcome.err and "Traceback" not in outcome.err
     assert not [name for name in os.listdir(".") if name.endswith(".part")]
 
 

@@ -155,9 +155,14 @@ def test_silent_schedulers_are_asked(command: Callable[..., Any], config: Path, 
 
 
 def test_notes_tell_the_odd_ones() -> None:
-    odd = row("fetcher", "db:1:cd", config_hash="beef", version="0.9", waiting={"redis://db/0": NOW - 300})
+    away = {"waiting": {"redis://db/0": NOW - 300}, "reasons": {"redis://db/0": "refused"}}
+    odd = row("fetcher", "db:1:cd", config_hash="beef", version="0.9", **away)
     seen = view(*ALL, odd)
-    assert cluster_view.notes(seen, odd) == ["other config", "other version", "waits for redis://db/0 since 5 min"]
+    assert cluster_view.notes(seen, odd) == [
+        "other config",
+        "other version",
+        "waits for redis://db/0 since 5 min: refused",
+    ]
     assert cluster_view.notes(seen, ALL[1]) == []
     assert cluster_view.notes(view(row("scheduler", config_hash="beef")), row("scheduler", config_hash="beef")) == []
 

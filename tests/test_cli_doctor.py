@@ -134,7 +134,16 @@ def test_workers_that_wait() -> None:
     rows = [row(role, waiting={"redis://b/0": NOW - 70, "mysql://m": NOW - 3}) for role in ROLES[1:]]
     waiting = only(processes(picture(row("scheduler"), *rows)))
     assert waiting.text.startswith(
-        "web:fetcher:ab, web:processor:ab, web:result_worker:ab cannot reach redis://b/0 for 70 s"
+        "web:fetcher:ab, web:processor:ab, web:result_worker:ab cannot reach redis://b/0 for 70 s: see that it runs"
+    )
+    full = row(
+        "result_worker",
+        waiting={"sqlite+resultdb:///r.db": NOW - 70},
+        reasons={"sqlite+resultdb:///r.db": "the disk is full"},
+    )
+    rows = [row(role) for role in ROLES if role != "result_worker"]
+    assert only(processes(picture(*rows, full))).text == (
+        "web:result_worker:ab cannot use sqlite+resultdb:///r.db for 70 s: the disk is full"
     )
 
 

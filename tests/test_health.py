@@ -89,7 +89,8 @@ def test_ready_when_all_can_be_reached(port: Port) -> None:
     assert status == 200
     assert json.loads(text) == {"ready": True, "role": "fetcher", "worker": "host:1:x", "waiting": {}}
     waiter = outages.Waiter()
-    waiter.away(QueueError("refused"), BROKER)
+    waiter.away(QueueError(f"{BROKER}: refused"), BROKER)
+    assert outages.reasons() == {BROKER: "refused"}, "beats say it as well"
     status, text = port.get("/readyz")
     assert status == 503
     answer = json.loads(text)
@@ -98,7 +99,7 @@ def test_ready_when_all_can_be_reached(port: Port) -> None:
     # it still turns: a restart would not help
     assert port.get("/healthz")[0] == 200
     waiter.back()
-    assert port.get("/readyz")[0] == 200
+    assert port.get("/readyz")[0] == 200 and outages.reasons() == {}
 
 
 def test_who_takes_no_work_is_not_ready(port: Port) -> None:

@@ -95,16 +95,21 @@ def _alone(picture: Picture) -> Iterator[Found]:
 def _waiting(picture: Picture) -> Iterator[Found]:
     view = picture.view
     waiting: dict[str, tuple[float, list[str]]] = {}
+    reasons: dict[str, str] = {}
     for row in _live(view):
         for what, since in cluster_view.waiting(view, row).items():
             first, workers = waiting.get(what, (since, []))
             waiting[what] = (min(first, since), [*workers, row.beat.worker])
+            reasons.update(row.beat.reasons)
     for what, (since, workers) in sorted(waiting.items()):
         if view.now - since > WAIT_SLACK:
+            length = f"{view.now - since:.0f} s"
             yield Found(
                 "waiting",
                 what,
-                f"{some(workers)} cannot reach {what} for {view.now - since:.0f} s: see that it runs and can be reached from there",
+                f"{some(workers)} cannot use {what} for {length}: {reasons[what]}"
+                if what in reasons
+                else f"{some(workers)} cannot reach {what} for {length}: see that it runs and can be reached from there",
             )
 
 

@@ -171,8 +171,10 @@ def notes(view: View, row: WorkerRow) -> list[str]:
             found.append("other version")
     if leader is row and view.config_hash and beat.config_hash != view.config_hash:
         found.append("other config than here")
-    found += [f"waits for {what} since {_ago(view.now - since)}" for what, since in sorted(waiting(view, row).items())]
-    if alone := beat.alone:
+    for what, since in sorted(waiting(view, row).items()):
+        why = f": {beat.reasons[what]}" if what in beat.reasons else ""
+        found.append(f"waits for {what} since {_ago(view.now - since)}{why}")
+    if (alone := beat.alone) and view.alive(row):
         found.append(
             f"all waits for {alone.project}:{alone.taskid}, which goes alone, since {_ago(view.now - alone.since)}"
         )
@@ -187,7 +189,7 @@ def as_records(view: View) -> Iterator[dict[str, Any]]:
             "type": "worker", "worker": beat.worker, "role": beat.role, "host": beat.host, "pid": beat.pid,
             "version": beat.version, "state": state(view, row), "load": beat.load, "pool": beat.pool_size,
             "rate": round(row.rate, 2), "age": round(view.age(row), 1), "rpc": beat.rpc, "health": beat.health,
-            "config": beat.config_hash, "waiting": beat.waiting, "notes": notes(view, row),
+            "config": beat.config_hash, "waiting": beat.waiting, "reasons": beat.reasons, "notes": notes(view, row),
         }  # fmt: skip
     if view.workers is not None:
         leader = view.leader if view.leads else None

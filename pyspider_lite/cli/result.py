@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import itertools
 import json
 import os
@@ -20,6 +21,8 @@ from pyspider_lite.models.result import ResultRow
 
 #: rows from which the columns of a CSV are chosen
 CSV_SAMPLE = 30
+#: links that lead to a file, as many as Linux follows
+_MOST_LINKS = 40
 
 
 @click.group("result")
@@ -103,12 +106,14 @@ def _behind_links(path: str) -> str | None:
     """Where the file is, or is to be; None for a device, a pipe, or what somebody has open (`/dev/stdout`), which nothing can replace."""
     if os.path.exists(path) and not os.path.isfile(path):
         return None
-    while os.path.islink(path):
+    for _ in range(_MOST_LINKS):
+        if not os.path.islink(path):
+            return path
         folder = os.path.realpath(os.path.dirname(path))
         if folder.startswith("/proc/"):
             return None
         path = os.path.join(folder, os.readlink(path))
-    return path
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def _jsonl(rows: Iterable[ResultRow], stream: TextIO) -> None:

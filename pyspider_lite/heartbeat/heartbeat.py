@@ -234,6 +234,7 @@ class Heartbeat:
                 running=None if leaving else self._running,
                 state=self.state,
                 waiting=outages.waiting(),
+                reasons=outages.reasons(),
                 leaving=leaving,
             )
         )

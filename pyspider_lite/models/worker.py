@@ -46,6 +46,8 @@ class Beat(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="beat"):
     state: str = ""
     #: what it cannot reach now, and since when (Unix time)
     waiting: dict[str, float] = {}
+    #: why, as far as it knows
+    reasons: dict[str, str] = {}
     #: of a scheduler that leads
     alone: Alone | None = None
     #: it leaves and holds nothing any more

@@ -136,7 +136,12 @@ class SchedulerDaemon:
         """What the list of workers says of this scheduler."""
         state = "standing by" if self.inbox is None else "leading"
         return self.info.beat(
-            load=self._load, rpc=self._rpc(), state=state, waiting=outages.waiting(), alone=self._alone
+            load=self._load,
+            rpc=self._rpc(),
+            state=state,
+            waiting=outages.waiting(),
+            reasons=outages.reasons(),
+            alone=self._alone,
         )
 
     def _stand_by(self) -> None:

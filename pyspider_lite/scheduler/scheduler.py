@@ -5,6 +5,7 @@ for one term of leadership; it owns all state, is used by one thread, reads no c
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -145,7 +146,7 @@ class Scheduler:
         self.leases.advance(now, drained=heard.drained and self._waiter.since is None)
         self._hear(heard)
         for command in heard.commands:
-            command(self)
+            self._carry_out(command, now)
         try:
             if now >= self._retry_at:
                 self._work(now)
@@ -156,6 +157,17 @@ class Scheduler:
         except DatabaseError as error:
             self._database_away(error, now)
         return self._next_step(now)
+
+    def _carry_out(self, command: Callable[["Scheduler"], None], now: float) -> None:
+        """One that fails takes no other with it."""
+        try:
+            command(self)
+        except LostLeadership:
+            raise
+        except DatabaseError as error:
+            self._database_away(error, now)
+        except Exception:
+            logger.exception("a command failed; going on with the next")
 
     def _work(self, now: float) -> None:
         """All that needs the database, in the order that frees slots before it fills them."""
