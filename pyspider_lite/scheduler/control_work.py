@@ -18,8 +18,8 @@ from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.blame import NOTHING
 from pyspider_lite.scheduler.control_queues import ControlQueues
+from pyspider_lite.scheduler.cron_ticks import CronTicks
 from pyspider_lite.scheduler.dispatch import Dispatcher
-from pyspider_lite.scheduler.job_states import Missed, Ticks
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
 
@@ -51,12 +51,10 @@ class ControlWork:
         self._taskdb = taskdb
         self._projects = projects
         self._dispatcher = dispatcher
-        self._give_ticks = give_ticks
         self._queues = ControlQueues()
         #: rows known, by id
         self.rows = self._queues.rows
-        #: cron rows by project and job
-        self._ticks: Counter[tuple[str, str]] = Counter()
+        self.ticks = CronTicks(projects, give=give_ticks)
         #: rows that ask for a deletion, by id
         self.deletions: dict[str, Control] = {}
         self._last_seq = 0
@@ -65,8 +63,6 @@ class ControlWork:
         self.behind = False
         #: projects whose script could not be asked about itself, and then ran
         self._loaded: set[str] = set()
-        #: when the next cron tick is due
-        self.next_tick = 0.0
 
     def expire(self) -> None:
         """Look for new rows at the next step."""
@@ -103,47 +99,6 @@ class ControlWork:
             if now >= project.ask_again_at:
                 project.ask_again_at = now + ASK_AGAIN
                 self.ask_anew(batch, project)
-
-    def tick(self, batch: Batch, now: float) -> None:
-        """Enter the cron ticks that are due (behaviour S60)."""
-        if now < self.next_tick or not self._give_ticks:
-            return
-        self.next_tick = now + 60.0
-        for project in self._projects.values():
-            if project.active and project.info is not None and (project.info.jobs or project.counts.jobs):
-                if now >= project.next_tick:
-                    self._tick_project(batch, project, project.info.jobs, now)
-                    project.next_tick = cron.next_of(project.info.jobs, now)
-                self.next_tick = min(self.next_tick, project.next_tick)
-
-    def _tick_project(self, batch: Batch, project: ProjectRun, jobs: list[CronJob], now: float) -> None:
-        missed = []
-        last = project.last_tick
-        for tick, job in cron.due(jobs, last, now):
-            project.last_tick = tick
-            earlier = cron.newest_tick(job, last, tick - 1)
-            if earlier is not None:
-                missed.append(Missed(job.name, earlier, cron.count(job, last, earlier), "made up for by the next"))
-            if why := self._left_out(project, job, tick, now):
-                logger.warning("%s: %s does not run: %s", project.name, job.name, why)
-                missed.append(Missed(job.name, tick, 1, why))
-            else:
-                batch.controls.append(control.cron(project, tick, job))
-        if (
-            project.last_tick > project.counts.last_tick
-            or missed
-            or jobs != [state.job for state in project.counts.jobs]
-        ):
-            # the next leader goes on from here
-            batch.ticks[project.name] = Ticks(project.last_tick, jobs, missed)
-
-    def _left_out(self, project: ProjectRun, job: CronJob, tick: int, now: float) -> str:
-        """Why the job does not run at this tick; "" if it does."""
-        waiting = self._ticks[project.name, job.name]
-        if waiting >= job.max_instances:
-            return f"max_instances is {job.max_instances}, and {waiting} waited or ran already"
-        latest = cron.latest(job, tick)
-        return cron.too_late(tick, now) if latest is not None and now > latest else ""
 
     def load(self, now: float) -> None:
         """Read rows that others entered; before the first commit, since reports are about them."""
@@ -210,8 +165,7 @@ class ControlWork:
         row = replace(row, task=replace(row.task, schedule=rules.with_toll(row.task.schedule, NOTHING)))
         # everything of the project waits for its info
         self._queues.put(row, first=row.kind == ControlKind.INFO)
-        if row.kind == ControlKind.CRON:
-            self._ticks[_job(row)] += 1
+        self.ticks.entered(row)
 
     # --- giving out -----------------------------------------------------------------------------------------------------
 
@@ -303,8 +257,7 @@ class ControlWork:
     def _drop(self, row: Control) -> None:
         """It leaves memory."""
         self.rows.pop(row.id, None)
-        if row.kind == ControlKind.CRON:
-            self._ticks[_job(row)] -= 1
+        self.ticks.left(row)
 
     def reported(self, report: Report, project: ProjectRun) -> None:
         """A run was done. An answer to _on_get_info is taken over (behaviour S12, H63); a broken script's is empty."""
@@ -323,19 +276,12 @@ class ControlWork:
         )
         project.next_tick = float("-inf")
         project.wake_at = float("-inf")
-        self.next_tick = 0.0
+        self.ticks.look_now()
 
     def forget(self, name: str) -> None:
         """The project was deleted with its rows."""
         self._queues.forget(name)
-        for key in [key for key in self._ticks if key[0] == name]:
-            del self._ticks[key]
-
-
-def _job(row: Control) -> tuple[str, str]:
-    """The project and the job of a cron row."""
-    save = row.task.fetch.get("save")
-    return row.project, str(save.get("job", "")) if isinstance(save, dict) else ""
+        self.ticks.forget(name)
 
 
 def _jobs(project: str, answer: dict[str, Any]) -> list[CronJob]:

@@ -178,7 +178,7 @@ class Scheduler:
         self._commit_all(now)
         self._look_at_projects()
         self._control.ask_again(self._batch, now)
-        self._control.tick(self._batch, now)
+        self._control.ticks.give(self._batch, now)
         self._commit_all(now)
         self._requeue_lost(now)
         self.deaths.look(self._batch, self._killed)
@@ -266,7 +266,7 @@ class Scheduler:
             return min(wake, self._retry_at)
         if now < self._dispatch_from:
             return min(wake, self._dispatch_from)
-        wake = now if self._control.behind else min(wake, self._control.next_tick)
+        wake = now if self._control.behind else min(wake, self._control.ticks.next)
         for project in self.projects.values():
             if now < project.wake_at < wake:
                 wake = project.wake_at
