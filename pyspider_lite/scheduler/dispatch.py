@@ -205,7 +205,7 @@ class Dispatcher:
             project.window.remove(new.taskid)
             ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
             given = to_dispatch(task, project, self._epoch, self._is_suspect(new.project, new.taskid))
-            self._send_tasks([(given, ticket)], max(1, len(self._leases.pool_sizes(Role.PROCESSOR))))
+            self._send_tasks([(given, ticket)], self._processors())
         return True
 
     def _ready(self, projects: Sequence[ProjectRun], room: int, total: int, now: float) -> list[ProjectRun]:
