@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -106,32 +106,20 @@ class SqlResultDB:
         rows = [row for result in results for row in _rows(result, now)]
         # of two runs in one batch the later one must be written last; equal keys in one order against deadlocks
         rows.sort(key=lambda row: (row["taskid"], row["epoch"], row["run"]))
-        table = self._tables.name(project)
-        self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
         last = {store_key(result.taskid)[0]: result for result in sorted(results, key=_run) if result.replace}
         # run 0 is the first: there is nothing older, but perhaps something of an earlier try
         last = {key: result for key, result in last.items() if result.run > 0 or result.complete}
-        if last:
-            kept = {(row["taskid"], row["epoch"], row["run"], row["item"]) for row in rows}
-            self._drop_replaced(conn, project, last, kept)
-
-    def _drop_replaced(
-        self, conn: sa.Connection, project: str, last: dict[str, TaskResult], kept: set[tuple[str, int, int, str]]
-    ) -> None:
-        """Drop what the ``last`` run of each task leaves no place for: ``kept`` are the rows stored just now."""
         table = self._tables.name(project)
-
-        def replaced(key: str, epoch: int, run: int, item: str) -> bool:
-            new = last[key]
-            if (epoch, run) == _run(new):
-                return new.complete and (key, epoch, run, item) not in kept
-            return (epoch, run) < _run(new)
-
+        stored: dict[str, list[_Stored]] = {}
         for keys in chunks(sorted(last)):
-            stored = self._database.fetch(conn, self._statements.stored, {"keys": keys}, table)
-            dropped = sorted(seq for seq, key, epoch, run, item in stored if replaced(key, epoch, run, item))
-            for start in range(0, len(dropped), 500):
-                self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
+            for seq, key, epoch, run, item in self._database.fetch(
+                conn, self._statements.stored, {"keys": keys}, table
+            ):
+                stored.setdefault(key, []).append(_Stored(seq, (epoch, run), item))
+        rows, dropped = _decide(rows, last, stored)
+        self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
+        for start in range(0, len(dropped), 500):
+            self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
 
     def projects(self) -> set[str]:
         return self._tables.projects()
@@ -182,6 +170,48 @@ class SqlResultDB:
 
     def close(self) -> None:
         self._database.close()
+
+
+class _Stored(NamedTuple):
+    """A row of a task that is about to get another result."""
+
+    seq: int
+    run: tuple[int, int]
+    item: str
+
+
+_Row = dict[str, Any]
+
+
+def _decide(
+    rows: list[_Row], last: dict[str, TaskResult], stored: dict[str, list[_Stored]]
+) -> tuple[list[_Row], list[int]]:
+    """The rows that are to be written, and the ``seq`` of those that then have no place any more, by the ``last`` run of each task. Items of two
+    runs are never mixed: neither stay those of an earlier run, nor come those of one that is late."""
+    late = {key for key, result in last.items() if any(row.run > _run(result) for row in stored.get(key, ()))}
+
+    def has_place(row: _Row) -> bool:
+        key = row["taskid"]
+        if key not in last:
+            return True
+        run, own = (row["epoch"], row["run"]), _run(last[key])
+        return run > own or (run == own and key not in late)
+
+    def is_over(key: str, row: _Stored) -> bool:
+        own = _run(last[key])
+        if key in late:
+            return row.run == own  # parts of it that came before
+        return row.run < own or (row.run == own and last[key].complete)
+
+    rows = [row for row in rows if has_place(row)]
+    written = {(row["taskid"], row["item"]) for row in rows}
+    dropped = [
+        row.seq
+        for key, found in stored.items()
+        for row in found
+        if is_over(key, row) and (key, row.item) not in written
+    ]
+    return rows, sorted(dropped)
 
 
 def _run(result: TaskResult) -> tuple[int, int]:

@@ -88,6 +88,24 @@ def test_a_run_of_a_later_scheduler_is_newer_whatever_its_number(resultdb: Resul
     assert stored(resultdb, "b") == {"x": (3, "2")}
 
 
+def test_items_of_two_runs_are_never_mixed(resultdb: ResultDB) -> None:
+    """A result worker that stood still has an older run of the page in hand."""
+    resultdb.store([result("a", 2, epoch=2, complete=True, x="new", y="new")])
+    resultdb.store([result("a", 2, epoch=1, complete=True, x="late", z="late")])
+    resultdb.store([result("a", 1, epoch=2, complete=True, z="late")])
+    assert stored(resultdb, "a") == {"x": (2, "new"), "y": (2, "new")}
+    # in parts, the last of which says that it is late
+    resultdb.store([result("a", 1, epoch=2, z="late", replace=False)])
+    resultdb.store([result("a", 1, epoch=2, w="late")])
+    assert stored(resultdb, "a") == {"x": (2, "new"), "y": (2, "new")}
+    # of one that failed what it had stays beside what was there
+    resultdb.store([result("a", 4, epoch=2, y="failed", replace=False)])
+    resultdb.store([result("a", 3, epoch=2, complete=True, y="late", z="late")])
+    assert stored(resultdb, "a") == {"x": (2, "new"), "y": (4, "failed")}
+    resultdb.store([result("a", 5, epoch=2, complete=True, z="5"), result("a", 6, epoch=2, y="6", replace=False)])
+    assert stored(resultdb, "a") == {"z": (5, "5"), "y": (6, "6")}
+
+
 def test_results_of_a_version_that_kept_no_epoch_are_older(resultdb: ResultDB) -> None:
     resultdb.store([result("a", 8, epoch=0, x="before")])
     resultdb.store([result("a", 1, x="after")])

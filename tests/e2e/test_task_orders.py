@@ -112,8 +112,8 @@ def test_tasks_are_run_again_cancelled_and_moved(
     assert sorted(site.asked) == sorted(f"/page/{number}" for number in range(40))
     assert len(suite.results("shop")) == 40
 
-    assert task("retry", "--cancelled") == "1 run again"
     # for the time that its submission chose
+    assert task("retry", "--cancelled") == "0 run again, 1 waiting again for the exetime of their submission"
     assert task("retry", *later) == "0 run again, 2 left alone: waits already"
     assert suite.statuses("shop") == {1: 2, 2: 41, 3: 2}
     assert task("cancel", "--all") == "2 cancelled"
