@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from pyspider_lite import codec, models
+from pyspider_lite import codec
 from pyspider_lite.errors import BrokenMessage, MessageTooLarge, UnsendableMessage, UnstorableValue
 from pyspider_lite.models.batch import NewTaskBatch, PageBatch, ResultBatch, StatusBatch, TaskBatch
 from pyspider_lite.models.control import Control
@@ -345,20 +345,18 @@ def test_a_body_comes_back_from_its_text(body):
     ],
 )
 def test_what_no_message_can_carry_is_said_in_one_sentence(value: Any, reason: str) -> None:
-    task = models.NewTask("t", "p", "u", fetch={"save": value})
+    task = NewTask("t", "p", "u", fetch={"save": value})
     with pytest.raises(UnsendableMessage, match=reason):
-        codec.encode(
-            models.StatusBatch(items=[models.Report(project="p", taskid="t", url="u", run=0, track={"save": value})])
-        )
+        codec.encode(StatusBatch(items=[Report(project="p", taskid="t", url="u", run=0, track={"save": value})]))
     assert reason in (codec.refusal(task) or "")
-    assert codec.refusal(models.NewTask("t", "p", "u", fetch={"save": 2**64 - 1})) is None
+    assert codec.refusal(NewTask("t", "p", "u", fetch={"save": 2**64 - 1})) is None
 
 
 def test_a_dead_letter_keeps_what_no_message_can_carry() -> None:
-    kept = models.NewTask("t", "p", "u", fetch={"save": 2**70})
+    kept = NewTask("t", "p", "u", fetch={"save": 2**70})
     assert str(2**70).encode() in codec.keepsake(kept)
     assert codec.keepsake({"save": "\ud800"}) == b""
-    assert codec.unpack(codec.keepsake(models.NewTask("t", "p", "u")), models.NewTask).taskid == "t"
+    assert codec.unpack(codec.keepsake(NewTask("t", "p", "u")), NewTask).taskid == "t"
 
 
 def test_what_is_nested_too_deeply_for_the_way_is_refused_when_it_is_read() -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page
@@ -63,12 +63,12 @@ class Inbox:
                 self._put(queue, pages)
             self._changed.notify_all()
 
-    def get_parked(self, project: str) -> Page | None:
-        """The next page of a project that has to wait, if there is one."""
+    def get_parked(self, besides: Collection[str]) -> Page | None:
+        """The page that waited longest of the projects that have to wait, but for these."""
         with self._changed:
             for pages in self._parked.values():
                 for index, page in enumerate(pages):
-                    if page.task.project == project:
+                    if page.task.project not in besides:
                         del pages[index]
                         return page
             return None

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 SLOW = 1.0
 #: pages that may be set aside at once
 ASIDE = 2
+#: seconds for which a project is known to have pages that take long
+REMEMBERED = 60.0
 #: seconds at most that pages wait for one of their project before they go back to the queue
 GIVE_BACK = 10.0
 #: seconds that a page may run beside which suspects wait before they go back, too
@@ -75,6 +77,8 @@ class Processor:
         self._aside: list[Lane] = []
         self._spare: list[Lane] = []
         self._next_give_back = 0.0
+        #: projects of which a page took long, and when
+        self._slow: dict[str, float] = {}
         #: the scheduler was told that a suspect runs
         self._announced = False
         self._draining = False
@@ -259,13 +263,15 @@ class Processor:
             if self._give_up():
                 return
             self._look_aside()
-            if lane.runs_for >= SLOW:
-                suspect = lane.page is not None and lane.page.task.suspect
+            if lane.runs_for >= SLOW and lane.page is not None:
+                suspect = lane.page.task.suspect
+                self._slow[lane.page.task.project] = time.monotonic()
                 if len(self._aside) < ASIDE and not suspect and not self._inbox.suspects:
                     self._set_aside()
                     return
                 self._inbox.pause()
                 self._inbox.put_back(lane.take_back())
+                self._park()  # it is known to be slow from now on
                 self._give_back(self._inbox.take_all(suspects=suspect))
             elif lane.runs_for >= LOOK_INTERVAL:
                 self._prepare_spare()
@@ -340,7 +346,14 @@ class Processor:
         self._park()
 
     def _park(self) -> None:
-        self._inbox.park(frozenset(lane.page.task.project for lane in self._aside if lane.page))
+        """Pages of projects of which one is aside wait for it. Where no more can be set aside, so do those of others that were slow: they
+        take turns in the lanes that are aside, and do not stop all else once more."""
+        projects = {lane.page.task.project for lane in self._aside if lane.page}
+        if len(self._aside) >= ASIDE:
+            since = time.monotonic() - REMEMBERED
+            self._slow = {name: when for name, when in self._slow.items() if when >= since}
+            projects |= self._slow.keys()
+        self._inbox.park(frozenset(projects))
 
     def _look_aside(self) -> None:
         for lane in self._aside[:]:
@@ -348,9 +361,14 @@ class Processor:
             if page is None or not self._looked(lane, 0.0):
                 continue
             goes_on = lane.took >= SLOW and self._stop_at is None and not self._inbox.suspects
-            following = self._inbox.get_parked(page.task.project) if goes_on else None
+            if lane.took >= SLOW:
+                self._slow[page.task.project] = time.monotonic()
+            busy = {other.page.task.project for other in self._aside if other is not lane and other.page}
+            following = self._inbox.get_parked(busy) if goes_on else None
             if following is not None:
                 lane.begin([following])
+                if following.task.project != page.task.project:
+                    self._park()
             else:
                 self._aside.remove(lane)
                 # it lets others go first for ever, so the next one is run by another child

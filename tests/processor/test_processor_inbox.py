@@ -68,11 +68,11 @@ def test_parked_projects_wait_apart_and_leave_room():
     box.put(PAGES, [quick[1], slow[3]])
     assert rest(box) == quick[:2]
     assert box.wait_for_room(PAGES, 0) and box.wait_for_room(CONTROL, 0)
-    assert box.get_parked("quick") is None
-    assert box.get_parked("slow") == slow[1]  # control work goes first
-    assert box.get_parked("slow") == slow[0]
+    assert box.get_parked({"slow"}) is None
+    assert box.get_parked(()) == slow[1]  # control work goes first
+    assert box.get_parked({"quick"}) == slow[0]
     box.park(frozenset())
-    assert rest(box) == slow[2:] and box.get_parked("slow") is None
+    assert rest(box) == slow[2:] and box.get_parked(()) is None
 
 
 def test_what_waits_apart_is_bounded_and_can_be_taken(monkeypatch):

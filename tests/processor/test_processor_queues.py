@@ -10,6 +10,7 @@ from pyspider_lite.flight_recorder import FlightRecorder
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.worker import Beat, Claim, Release
+from pyspider_lite.processor.processor import SLOW
 
 
 def until_told(folder: Path) -> str:
@@ -101,6 +102,29 @@ def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
     for page in slow:
         tell(tmp_path, page)
     assert all(rig.report_of(page).ok for page in [*slow, *others, control])
+
+
+def test_many_slow_projects_take_turns_and_stop_all_else_once(rig, tmp_path):
+    """Four of them, where two can be set aside."""
+    slow = {name: [rig.page(until_told(tmp_path), project=name) for _ in range(2)] for name in ("w", "x", "y", "z")}
+    for name in ("w", "x"):
+        rig.put(slow[name][0])
+    rig.until(lambda: len(rig.processor._aside) == 2)
+    for name in ("y", "z"):  # nobody knows yet that they are slow
+        rig.put(slow[name][0])
+        rig.until(lambda name=name: rig.processor._lane.runs_for >= SLOW and rig.processor._lane.page == slow[name][0])
+        tell(tmp_path, slow[name][0])
+        assert rig.report_of(slow[name][0]).ok
+    rig.put(*(slow[name][1] for name in ("y", "z", "w", "x")))
+    assert all(rig.run(rig.page(OK, project="q")).ok for _ in range(5))
+    running = {"w": slow["w"][0], "x": slow["x"][0]}
+    for ended, begun in (("w", "y"), ("x", "z")):
+        tell(tmp_path, running[ended])
+        rig.until(lambda begun=begun: slow[begun][1] in [lane.page for lane in rig.processor._aside])
+        assert rig.run(rig.page(OK, project="q")).ok
+    for name in slow:
+        tell(tmp_path, slow[name][1])
+    assert all(rig.report_of(slow[name][1]).ok for name in slow)
 
 
 def test_drain_finishes_the_page_and_gives_the_others_back(fresh_rig):
