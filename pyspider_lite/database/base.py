@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pyspider_lite.models.control import Control
+from pyspider_lite.models.control import Control, ControlHead
 from pyspider_lite.models.letter import DeadLetter, LetterCount
 from pyspider_lite.models.project import Project, ProjectHead, ProjectState
 from pyspider_lite.models.result import ResultRow, TaskResult
@@ -152,8 +152,18 @@ class TaskDB(Protocol):
         """Control rows with seq > ``after``, in order of seq: none only if there are no more. Those that cannot be read are left out."""
         ...
 
-    def project_controls(self, project: str, generation: str, kind: str, after: int, limit: int) -> list[Control]:
+    def control_heads(self, after: int, limit: int) -> list[ControlHead]:
+        """What these rows are, with those that cannot be read."""
+        ...
+
+    def project_control_heads(
+        self, project: str, generation: str, kind: str, after: int, limit: int
+    ) -> list[ControlHead]:
         """The same of one project and kind; of this generation or of none."""
+        ...
+
+    def control_rows(self, ids: Iterable[str]) -> list[Control]:
+        """These control rows, in order of seq; those that cannot be read are left out."""
         ...
 
     def project_states(self) -> dict[str, ProjectState]:

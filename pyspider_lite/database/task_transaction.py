@@ -40,10 +40,12 @@ class OwnStatements:
             .limit(sa.bindparam("limit"))
         )
         rows = sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.task, c.created, c.seq)
+        heads = sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.seq)
         self.controls_by_id = rows.where(key_in(c.id))
         self.controls = rows.where(c.seq > sa.bindparam("after")).order_by(c.seq).limit(sa.bindparam("limit"))
+        self.control_heads = heads.where(c.seq > sa.bindparam("after")).order_by(c.seq).limit(sa.bindparam("limit"))
         # of one kind, because the index ends with seq then, so that nothing is sorted
-        self.project_controls = self.controls.where(
+        self.project_control_heads = self.control_heads.where(
             c.project == sa.bindparam("project"),
             c.kind == sa.bindparam("kind"),
             c.generation.in_([sa.bindparam("generation"), ""]),

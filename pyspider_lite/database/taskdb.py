@@ -20,7 +20,7 @@ from pyspider_lite.database.task_transaction import OwnStatements, SqlTaskTx, co
 from pyspider_lite.database.url import Target
 from pyspider_lite.database.worker_table import WORKERS, WorkerTable
 from pyspider_lite.errors import LostLeadership
-from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.control import Control, ControlHead, ControlKind
 from pyspider_lite.models.letter import DeadLetter, LetterCount
 from pyspider_lite.models.project import ProjectState
 from pyspider_lite.models.task import DueKey, Task
@@ -170,9 +170,25 @@ class SqlTaskDB:
     def controls(self, after: int, limit: int) -> list[Control]:
         return self._controls(self._own.controls, {"after": after, "limit": limit})
 
-    def project_controls(self, project: str, generation: str, kind: str, after: int, limit: int) -> list[Control]:
+    def control_heads(self, after: int, limit: int) -> list[ControlHead]:
+        return self._control_heads(self._own.control_heads, {"after": after, "limit": limit})
+
+    def project_control_heads(
+        self, project: str, generation: str, kind: str, after: int, limit: int
+    ) -> list[ControlHead]:
         at = {"project": project, "generation": generation, "kind": kind, "after": after, "limit": limit}
-        return self._controls(self._own.project_controls, at)
+        return self._control_heads(self._own.project_control_heads, at)
+
+    def _control_heads(self, statement: sa.Select[Any], at: dict[str, Any]) -> list[ControlHead]:
+        with self._database.read() as conn:
+            return [ControlHead(*row) for row in self._database.fetch(conn, statement, at)]
+
+    def control_rows(self, ids: Iterable[str]) -> list[Control]:
+        rows: list[Any] = []
+        with self._database.read() as conn:
+            for keys in task_rows.chunks(store_key(control_id)[0] for control_id in ids):
+                rows += self._database.fetch(conn, self._own.controls_by_id, {"keys": keys})
+        return sorted((row for row in map(self._control, rows) if row is not None), key=lambda row: row.seq)
 
     def _controls(self, statement: sa.Select[Any], at: dict[str, Any]) -> list[Control]:
         """A page; one of which nothing can be read is not the last."""

@@ -19,6 +19,16 @@ class ControlKind(StrEnum):
     DELETE = "delete"
 
 
+class ControlHead(Struct, frozen=True):
+    """What a row is, without the work itself, which may be large."""
+
+    id: str
+    project: str
+    kind: str
+    generation: str
+    seq: int
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """A row of the control table: work that needs no fetch, entered once, run at least once, deleted by its own report."""
 

@@ -75,10 +75,19 @@ class ResultOutbox:
 def give_back(heartbeat: Heartbeat, publisher: Publisher, queue: QueueName, pages: Sequence[Page]) -> list[Page]:
     """Put pages that were not started back onto their queue; those for which there is no room now are returned."""
     kept: list[Page] = []
-    for group in cut(pages):
+    groups = cut(pages)
+    while groups:
+        group = groups.pop(0)
         batch = heartbeat.new_batch_id()
         runs = [page.task.key for page in group]
-        body = codec.encode(PageBatch(batch=batch, pages=group))
+        try:
+            body = codec.encode(PageBatch(batch=batch, pages=group))
+        except MessageTooLarge:
+            # not for their contents: what they save is large. Alone each of them has come in a message
+            middle = len(group) // 2
+            groups[:0] = [half for half in (group[:middle], group[middle:]) if half and middle]
+            kept += [] if middle else group
+            continue
         if not publisher.put(body, partial(heartbeat.hand_over, queue, batch, runs), 0.0):
             kept += group
     return kept

@@ -385,7 +385,12 @@ class Processor:
     def _give_back(self, waiting: dict[QueueName, list[Page]]) -> None:
         """Pages go back to their queue; those for which there is no room there stay."""
         for queue, pages in waiting.items():
-            self._inbox.put(queue, give_back(self._heartbeat, self._givers[queue], queue, pages))
+            kept = pages
+            try:
+                kept = give_back(self._heartbeat, self._givers[queue], queue, pages)
+            finally:
+                # whatever happens: we say that we have them
+                self._inbox.put(queue, kept)
 
     def _send(self, over: Over) -> None:
         if not over.ended:

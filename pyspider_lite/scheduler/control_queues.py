@@ -5,10 +5,13 @@ read again. Pure; owned by `control_work`.
 from collections import deque
 from collections.abc import Iterable
 
-from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite import codec
+from pyspider_lite.models.control import Control, ControlHead, ControlKind
 
 #: messages of a project that wait in memory at most, rows of all projects, and rows that a project may have whatever the others have
 KEEP, MAX_ROWS, AT_LEAST = 500, 20_000, 20
+#: bytes of rows in memory above which a project that has a message there gets no other
+MAX_BYTES = 64 * 1024 * 1024
 
 
 class ControlQueues:
@@ -17,6 +20,9 @@ class ControlQueues:
     def __init__(self) -> None:
         #: rows known, by id: those that wait, and those in flight
         self.rows: dict[str, Control] = {}
+        self._sizes: dict[str, int] = {}
+        #: about what the rows take, as it was at the last `measure` and what came since
+        self.bytes = 0
         self._waiting: dict[str, deque[str]] = {}
         #: projects that have rows in the table only, and are not worked on; that includes names that nobody knows
         self._left: set[str] = set()
@@ -25,9 +31,21 @@ class ControlQueues:
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
-    def has_room(self, row: Control) -> bool:
+    def measure(self) -> None:
+        """See what became of the rows."""
+        self._sizes = {row_id: size for row_id, size in self._sizes.items() if row_id in self.rows}
+        self.bytes = sum(self._sizes.values())
+
+    @property
+    def full(self) -> bool:
+        """Rows take so much memory that each project may have one message here."""
+        return self.bytes >= MAX_BYTES
+
+    def has_room(self, row: Control | ControlHead) -> bool:
         """It may come in. Messages are what comes in masses; of all else there is little, and it is not to wait behind them. For its info,
         which is one row, all of a project waits."""
+        if row.kind == ControlKind.MESSAGE and self.full and self._waiting.get(row.project):
+            return False
         if row.kind == ControlKind.INFO or len(self._waiting.get(row.project, ())) < self.most:
             return True
         return len(self.rows) < MAX_ROWS and row.kind != ControlKind.MESSAGE
@@ -44,6 +62,9 @@ class ControlQueues:
     def put(self, row: Control, *, first: bool = False) -> None:
         """It waits for its turn; ``first`` before the others of its project."""
         self.rows[row.id] = row
+        if row.id not in self._sizes:
+            self._sizes[row.id] = size = len(codec.keepsake(row.task))
+            self.bytes += size
         queue = self._waiting.setdefault(row.project, deque())
         (queue.appendleft if first else queue.append)(row.id)
 

@@ -3,6 +3,7 @@ on stay in the table only (`control_queues`)."""
 
 import logging
 from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import convert
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from pyspider_lite import cron
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.control import Control, ControlHead, ControlKind
 from pyspider_lite.models.names import CONTROL_RUN, RunKey
 from pyspider_lite.models.project import CronJob
 from pyspider_lite.models.report import Report
@@ -31,6 +32,8 @@ LOOK_EVERY = 1.0
 ASK_AGAIN = 60.0
 #: rows read at once, pages in a step at most, and projects whose rows are read again in a step at most
 PAGE, PAGES, READ_AGAIN = 1_000, 20, 20
+#: rows read with all that is in them at once, by how large those before were: bytes
+FEW, MANY, LARGE = 4, 256, 1024 * 1024
 #: in this order they are read again: of each project there is little but messages
 _KINDS = (ControlKind.INFO, ControlKind.START, ControlKind.FINISHED, ControlKind.CRON, ControlKind.MESSAGE)
 #: row numbers before the last one seen that are looked at again
@@ -102,6 +105,7 @@ class ControlWork:
 
     def load(self, now: float) -> None:
         """Read rows that others entered; before the first commit, since reports are about them."""
+        self._queues.measure()
         for name in self._queues.to_read(READ_AGAIN):
             self._read_again(name)
         if now - self._looked < LOOK_EVERY:
@@ -109,8 +113,8 @@ class ControlWork:
         # transactions may commit in another order than that of their numbers: look back a little
         after = max(0, self._last_seq - LOOK_BACK)
         for _ in range(PAGES):
-            page = self._taskdb.controls(after, PAGE)
-            for row in page:
+            page = self._taskdb.control_heads(after, PAGE)
+            for row in self._rows(page, self._wants):
                 self._found(row)
             if not page:
                 self.behind, self._looked = False, now
@@ -119,20 +123,41 @@ class ControlWork:
             self._last_seq = max(self._last_seq, after)
         self.behind = True
 
+    def _rows(self, heads: list[ControlHead], wanted: Callable[[ControlHead], bool]) -> Iterator[Control]:
+        """The rows of those that are ``wanted``; a few at a time, since nobody knows how large they are."""
+        start, size = 0, FEW
+        while start < len(heads):
+            size = 1 if self._queues.full else size
+            ids = [head.id for head in heads[start : start + size] if wanted(head)]
+            start, before = start + size, self._queues.bytes
+            yield from self._taskdb.control_rows(ids) if ids else ()
+            size = FEW if self._queues.bytes - before > LARGE else min(MANY, 4 * size)
+
     def _found(self, row: Control) -> None:
         """A row of the table, or just entered there."""
+        if not self._wants(row):
+            return
         if row.kind == ControlKind.DELETE:
             self.deletions[row.id] = row
-        elif row.id in self.rows:
-            return
-        elif not self._works_on(row):
-            self._queues.leave(row.project, active=False)
-        elif not self._queues.has_room(row) or (row.kind == ControlKind.MESSAGE and self._queues.has_more(row.project)):
-            self._queues.leave(row.project, active=True)
         else:
             self._enter(row)
 
-    def _works_on(self, row: Control) -> bool:
+    def _wants(self, row: Control | ControlHead) -> bool:
+        """It is to come into memory; if not now, it stays in the table until it is read again."""
+        if row.id in self.rows or row.id in self.deletions:
+            return False
+        if row.kind == ControlKind.DELETE:
+            return True
+        if not self._works_on(row):
+            self._queues.leave(row.project, active=False)
+            return False
+        behind = row.kind == ControlKind.MESSAGE and self._queues.has_more(row.project)
+        if behind or not self._queues.has_room(row):
+            self._queues.leave(row.project, active=True)
+            return False
+        return True
+
+    def _works_on(self, row: Control | ControlHead) -> bool:
         """The project that it is for is worked on; not an earlier or later one of that name."""
         project = self._projects.get(row.project)
         return project is not None and project.active and row.generation in ("", project.head.generation)
@@ -151,12 +176,13 @@ class ControlWork:
         after = 0
         # those in flight come first in the table
         limit = self._queues.most + self._dispatcher.controls_of(project.name)
-        while page := self._taskdb.project_controls(project.name, project.head.generation, kind, after, limit):
-            for row in page:
-                if row.id not in self.rows:
-                    if not self._queues.has_room(row):
-                        return False
+        while page := self._taskdb.project_control_heads(project.name, project.head.generation, kind, after, limit):
+            new = [head for head in page if head.id not in self.rows]
+            for row in self._rows(new, self._queues.has_room):
+                if self._queues.has_room(row):
                     self._enter(row)
+            if not all(self._queues.has_room(head) for head in new if head.id not in self.rows):
+                return False
             after = page[-1].seq
         return True
 

@@ -207,7 +207,9 @@ def test_pages_of_tasks_and_controls(databases: tuple[SqlTaskDB, SqlResultDB]) -
         tasks.get(P, [taskid(number) for number in range(1, 100)])
         assert len(tasks.controls(0, 100)) == 100
         assert tasks.controls(CONTROLS - 10, 1000)
-        assert len(tasks.project_controls(P, "g", "cron", 0, 500)) == 500
+        assert len(tasks.control_heads(0, 100)) == 100
+        heads = tasks.project_control_heads(P, "g", "cron", 0, 500)
+        assert len(heads) == len(tasks.control_rows(head.id for head in heads)) == 500
     assert plans_are_good(tasks, statements, (P, "lite-control")) == {"SELECT"}
 
 

@@ -63,7 +63,12 @@ def test_control_work_of_one_project_is_read_by_kind_and_in_order(taskdb: TaskDB
         assert tx.controls([]) == []
 
     def page(kind: ControlKind, after: int = 0, limit: int = 9) -> list[Control]:
-        return taskdb.project_controls(P, "g", kind, after, limit)
+        heads = taskdb.project_control_heads(P, "g", kind, after, limit)
+        rows = taskdb.control_rows(head.id for head in reversed(heads))
+        assert [(row.id, row.project, row.kind, row.seq) for row in rows] == [
+            (head.id, P, kind, head.seq) for head in heads
+        ]
+        return rows
 
     assert [found.id for found in page(start)] == ["s", "t"]
     first = page(ControlKind.MESSAGE, limit=2)
@@ -85,7 +90,8 @@ def test_a_page_of_control_work_that_cannot_be_read_is_not_the_last(taskdb: Task
     with taskdb._database.write() as conn:
         conn.execute(sa.update(CONTROL).where(CONTROL.c.id.in_(ids[:5])).values(task="{broken"))
     assert [found.id for found in taskdb.controls(0, 2)] == ids[5:6]
-    assert [found.id for found in taskdb.project_controls(P, "g", ControlKind.START, 0, 1)] == ids[5:6]
+    assert [found.id for found in taskdb.control_heads(0, 9)] == ids
+    assert [found.id for found in taskdb.control_rows(ids)] == ids[5:]
     with taskdb.begin(None) as tx:
         assert [found.id for found in tx.controls(ids[4:6])] == ids[5:6]
 

@@ -15,7 +15,12 @@ from pyspider_lite.scheduler.dispatch import CONTROL_BUDGET, CONTROL_EACH
 
 
 def enter(
-    crawl: Crawl, count: int, project: str = "sink", kind: ControlKind = ControlKind.MESSAGE, first: int = 0
+    crawl: Crawl,
+    count: int,
+    project: str = "sink",
+    kind: ControlKind = ControlKind.MESSAGE,
+    first: int = 0,
+    size: int = 0,
 ) -> None:
     """Rows of a project, as other programs and leaders before us enter them."""
     found = crawl.projectdb.get(project)
@@ -27,7 +32,11 @@ def enter(
             kind=kind,
             generation=generation,
             task=NewTask(
-                f"{number}", project, "data:,m", fetch={"save": ["x", number]}, process={"callback": "_on_message"}
+                f"{number}",
+                project,
+                "data:,m",
+                fetch={"save": ["x" + size * "x", number]},
+                process={"callback": "_on_message"},
             ),
         )
         for number in range(first, first + count)
@@ -118,6 +127,28 @@ def test_a_project_has_no_more_in_flight_than_processors_can_begin_soon(crawl: C
         crawl.step(*[beat(f"p{number}", Role.PROCESSOR, 1) for number in range(3)])
     assert len(crawl.pages_out.bodies) >= 3, "each of them has some"
     assert len(crawl.controls()) == 3 * CONTROL_EACH
+
+
+def test_large_messages_stay_in_the_table_until_there_is_room(crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each project gets one; of a project that does not run none is read at all, and what was read is not read again."""
+    monkeypatch.setattr(control_queues, "MAX_BYTES", 100_000)
+    for name, status in (("sink", "RUNNING"), ("other", "RUNNING"), ("stopped", "STOP")):
+        crawl.project(name, status=status)
+        enter(crawl, 60, name, size=10_000)
+    read: list[str] = []
+    rows = crawl.taskdb.control_rows
+    monkeypatch.setattr(crawl.taskdb, "control_rows", lambda ids: read.extend(ids) or rows(ids), raising=False)
+    crawl.lead()
+    crawl.step()
+    assert held(crawl) < 20
+    count = len(read)
+    for _ in range(5):
+        crawl.step(after=1)
+    assert len(read) < count + 30 and not any("stopped" in row_id for row_id in read)
+    crawl.ready("sink", "other")
+    crawl.crawl(20)
+    assert messages(crawl) == messages(crawl, "other") == list(range(60))
+    assert len(read) < 60 * 4, "not all of them again and again"
 
 
 def test_projects_take_turns(crawl: Crawl) -> None:
