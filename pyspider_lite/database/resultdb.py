@@ -1,5 +1,6 @@
 """The resultdb in SQL (`ResultDB` of the contract): a table a project, one row an item (behaviour D14; design, section 8)."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,10 @@ from pyspider_lite.database.url import Target
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.models.result import ResultRow, TaskResult
 
+logger = logging.getLogger(__name__)
+
+#: seconds by which clocks may differ
+_CLOCK_SLACK = 60.0
 #: rows in memory while results are streamed
 _PAGE = 100
 _NEVER = 2**62
@@ -116,7 +121,10 @@ class SqlResultDB:
                 conn, self._statements.stored, {"keys": keys}, table
             ):
                 stored.setdefault(key, []).append(_Stored(seq, (epoch, run), item))
-        rows, dropped = _decide(rows, last, stored)
+        late = {key for key, result in last.items() if any(row.run > _run(result) for row in stored.get(key, ()))}
+        if late:
+            _say_late(project, [row for key in late for row in stored[key]], len(late), now)
+        rows, dropped = _decide(rows, last, stored, late)
         self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
         for start in range(0, len(dropped), 500):
             self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
@@ -184,11 +192,10 @@ _Row = dict[str, Any]
 
 
 def _decide(
-    rows: list[_Row], last: dict[str, TaskResult], stored: dict[str, list[_Stored]]
+    rows: list[_Row], last: dict[str, TaskResult], stored: dict[str, list[_Stored]], late: set[str]
 ) -> tuple[list[_Row], list[int]]:
     """The rows that are to be written, and the ``seq`` of those that then have no place any more, by the ``last`` run of each task. Items of two
-    runs are never mixed: neither stay those of an earlier run, nor come those of one that is late."""
-    late = {key for key, result in last.items() if any(row.run > _run(result) for row in stored.get(key, ()))}
+    runs are never mixed: neither stay those of an earlier run, nor come those of one that is ``late``."""
 
     def has_place(row: _Row) -> bool:
         key = row["taskid"]
@@ -212,6 +219,21 @@ def _decide(
         if is_over(key, row) and (key, row.item) not in written
     ]
     return rows, sorted(dropped)
+
+
+def _say_late(project: str, newer: list[_Stored], tasks: int, now: float) -> None:
+    """Results are left out, because what is stored is of a later run. That is so in order, unless a clock was ahead: epochs are its time."""
+    ahead = max(row.run[0] for row in newer) / 1000 - now
+    if ahead > _CLOCK_SLACK:
+        logger.warning(
+            "%s: results of %d tasks are left out: those that are stored were given out by a scheduler whose clock was ahead, and count as newer "
+            "for %.0f s; `task retry` afterwards brings them up to date",
+            *(project, tasks, ahead),
+        )
+    else:
+        logger.info(
+            "%s: results of %d tasks came late and are left out: those of a later run are stored", project, tasks
+        )
 
 
 def _run(result: TaskResult) -> tuple[int, int]:

@@ -1,7 +1,10 @@
 """What every resultdb must do: the contract `ResultDB`, on each backend."""
 
 import itertools
+import logging
+import re
 import threading
+import time
 
 import pytest
 
@@ -104,6 +107,20 @@ def test_items_of_two_runs_are_never_mixed(resultdb: ResultDB) -> None:
     assert stored(resultdb, "a") == {"x": (2, "new"), "y": (4, "failed")}
     resultdb.store([result("a", 5, epoch=2, complete=True, z="5"), result("a", 6, epoch=2, y="6", replace=False)])
     assert stored(resultdb, "a") == {"z": (5, "5"), "y": (6, "6")}
+
+
+def test_it_is_said_when_a_clock_was_ahead(resultdb: ResultDB, caplog: pytest.LogCaptureFixture) -> None:
+    """The taskdb was put back from a copy of before, so the leader row knows nothing of that time."""
+    now = int(time.time() * 1000)
+    resultdb.store([result("a", 1, epoch=now + 3_600_000, x="ahead")])
+    with caplog.at_level(logging.INFO):
+        resultdb.store([result("a", 1, epoch=now, x="today")])
+        assert "those of a later run are stored" not in caplog.text
+        assert re.search(r"clock was ahead, and count as newer for 3\d\d\d s", caplog.text)
+        resultdb.store([result("b", 2, epoch=now, x="2"), result("c", 1, epoch=now, x="1")])
+        resultdb.store([result("b", 1, epoch=now, x="1"), result("c", 2, epoch=now, x="2")])
+    assert caplog.text.count("results of 1 tasks came late") == 1
+    assert stored(resultdb, "a") == {"x": (1, "ahead")}
 
 
 def test_results_of_a_version_that_kept_no_epoch_are_older(resultdb: ResultDB) -> None:
