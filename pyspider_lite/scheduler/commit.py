@@ -252,7 +252,8 @@ class Committer:
         if plan.marked_controls:
             tx.mark_controls(sorted(plan.marked_controls, key=lambda row: row.id))
         if plan.controls:
-            tx.add_controls([replace(row, created=now) for _, row in sorted(plan.controls.items())])
+            # in the order in which they were entered, which is that of a callback's messages
+            tx.add_controls([replace(row, created=now) for row in plan.controls.values()])
         if plan.done_controls:
             tx.delete_controls(sorted(plan.done_controls))
         if batch.dead_letters:

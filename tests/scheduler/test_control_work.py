@@ -4,10 +4,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from played_crawl import Crawl, beat
+from played_crawl import Crawl, beat, done, new
 
 from pyspider_lite.models.control import Control, ControlKind
 from pyspider_lite.models.names import Role
+from pyspider_lite.models.report import Message
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import control_queues
 from pyspider_lite.scheduler.control_queues import KEEP, MAX_ROWS
@@ -149,6 +150,19 @@ def test_large_messages_stay_in_the_table_until_there_is_room(crawl: Crawl, monk
     crawl.crawl(20)
     assert messages(crawl) == messages(crawl, "other") == list(range(60))
     assert len(read) < 60 * 4, "not all of them again and again"
+
+
+def test_messages_of_a_callback_keep_their_order_in_the_table(crawl: Crawl) -> None:
+    crawl.project()
+    crawl.project("sink", status="STOP")
+    crawl.ready("p")
+    crawl.submit(new("t"))
+    (task,) = crawl.tasks()
+    crawl.step(done(task, messages=[Message("sink", number, "data:,m") for number in range(120)]))
+    assert messages(crawl) == []
+    crawl.change("sink", status="RUNNING")
+    crawl.crawl(3)
+    assert messages(crawl) == list(range(120))
 
 
 def test_projects_take_turns(crawl: Crawl) -> None:
