@@ -61,6 +61,8 @@ class Over(Struct, frozen=True):
     #: bytes that they take
     size: int
     ended: bool = True
+    #: seconds, if it is over
+    took: float = 0.0
 
 
 class Lane:
@@ -298,7 +300,7 @@ class Lane:
         self.took = self.runs_for
         page = self._pages.pop(0)
         self._next(time.monotonic())
-        return Over(page=page, reports=reports, size=size)
+        return Over(page=page, reports=reports, size=size, took=self.took)
 
     def _count(self, page: Page, ok: bool) -> None:
         if self._counted_pid != self.child.pid:

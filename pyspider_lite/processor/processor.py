@@ -263,15 +263,13 @@ class Processor:
             if self._give_up():
                 return
             self._look_aside()
-            if lane.runs_for >= SLOW and lane.page is not None:
-                suspect = lane.page.task.suspect
-                self._slow[lane.page.task.project] = time.monotonic()
+            if lane.runs_for >= SLOW:
+                suspect = lane.page is not None and lane.page.task.suspect
                 if len(self._aside) < ASIDE and not suspect and not self._inbox.suspects:
                     self._set_aside()
                     return
                 self._inbox.pause()
                 self._inbox.put_back(lane.take_back())
-                self._park()  # it is known to be slow from now on
                 self._give_back(self._inbox.take_all(suspects=suspect))
             elif lane.runs_for >= LOOK_INTERVAL:
                 self._prepare_spare()
@@ -361,8 +359,6 @@ class Processor:
             if page is None or not self._looked(lane, 0.0):
                 continue
             goes_on = lane.took >= SLOW and self._stop_at is None and not self._inbox.suspects
-            if lane.took >= SLOW:
-                self._slow[page.task.project] = time.monotonic()
             busy = {other.page.task.project for other in self._aside if other is not lane and other.page}
             following = self._inbox.get_parked(busy) if goes_on else None
             if following is not None:
@@ -397,6 +393,10 @@ class Processor:
             for one in over.reports:
                 self._heartbeat.report(one)
             return
+        if over.took >= SLOW:
+            self._slow[over.page.task.project] = time.monotonic()
+            if len(self._aside) >= ASIDE:
+                self._park()
         _log(over.page, over.reports)
         if any(one.items for one in over.reports) or _had_items(over.page):
             self._outbox.add(over.reports, over.size)

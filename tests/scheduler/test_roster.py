@@ -86,7 +86,7 @@ def test_a_database_that_is_away_is_said_once_and_nothing_is_forgotten(
     def refuse(rows: Any) -> None:
         tries.append(rows)
         if away.is_set():
-            raise DatabaseError("the roster's database is away")
+            raise DatabaseError("the roster's database is away", "the roster's database")
         put(rows)
 
     roster._taskdb.put_workers = refuse  # type: ignore[method-assign]
