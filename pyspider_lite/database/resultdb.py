@@ -121,10 +121,9 @@ class SqlResultDB:
                 conn, self._statements.stored, {"keys": keys}, table
             ):
                 stored.setdefault(key, []).append(_Stored(seq, (epoch, run), item))
-        late = {key for key, result in last.items() if any(row.run > _run(result) for row in stored.get(key, ()))}
+        rows, dropped, late = _decide(rows, last, stored)
         if late:
             _say_late(project, [row for key in late for row in stored[key]], len(late), now)
-        rows, dropped = _decide(rows, last, stored, late)
         self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
         for start in range(0, len(dropped), 500):
             self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
@@ -192,10 +191,12 @@ _Row = dict[str, Any]
 
 
 def _decide(
-    rows: list[_Row], last: dict[str, TaskResult], stored: dict[str, list[_Stored]], late: set[str]
-) -> tuple[list[_Row], list[int]]:
-    """The rows that are to be written, and the ``seq`` of those that then have no place any more, by the ``last`` run of each task. Items of two
-    runs are never mixed: neither stay those of an earlier run, nor come those of one that is ``late``."""
+    rows: list[_Row], last: dict[str, TaskResult], stored: dict[str, list[_Stored]]
+) -> tuple[list[_Row], list[int], set[str]]:
+    """The rows that are to be written, the ``seq`` of those that then have no place any more, by the ``last`` run of each task, and the keys of
+    tasks whose run came late: a later one is stored. Items of two runs are never mixed: neither stay those of an earlier run, nor come
+    those of one that is late."""
+    late = {key for key, result in last.items() if any(row.run > _run(result) for row in stored.get(key, ()))}
 
     def has_place(row: _Row) -> bool:
         key = row["taskid"]
@@ -218,7 +219,7 @@ def _decide(
         for row in found
         if is_over(key, row) and (key, row.item) not in written
     ]
-    return rows, sorted(dropped)
+    return rows, sorted(dropped), late
 
 
 def _say_late(project: str, newer: list[_Stored], tasks: int, now: float) -> None:
