@@ -18,11 +18,11 @@ class ControlQueues:
     """What is here of each project, and which projects have more in the table."""
 
     def __init__(self) -> None:
-        #: rows known, by id: those that wait, and those in flight
+        #: rows known, by id: those that wait, and those in flight; changed by `put` and `drop`
         self.rows: dict[str, Control] = {}
         self._sizes: dict[str, int] = {}
-        #: about what the rows take, as it was at the last `measure` and what came since
-        self.bytes = 0
+        #: about what the rows take
+        self._bytes = 0
         self._waiting: dict[str, deque[str]] = {}
         #: projects that have rows in the table only, and are not worked on; that includes names that nobody knows
         self._left: set[str] = set()
@@ -31,24 +31,26 @@ class ControlQueues:
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
-    def measure(self) -> None:
-        """See what became of the rows."""
-        self._sizes = {row_id: size for row_id, size in self._sizes.items() if row_id in self.rows}
-        self.bytes = sum(self._sizes.values())
-
     @property
-    def full(self) -> bool:
-        """Rows take so much memory that each project may have one message here."""
-        return self.bytes >= MAX_BYTES
+    def room(self) -> int:
+        """Bytes that rows may take before each project may have but one message here."""
+        return MAX_BYTES - self._bytes
 
     def has_room(self, row: Control | ControlHead) -> bool:
         """It may come in. Messages are what comes in masses; of all else there is little, and it is not to wait behind them. For its info,
         which is one row, all of a project waits."""
-        if row.kind == ControlKind.MESSAGE and self.full and self._waiting.get(row.project):
-            return False
-        if row.kind == ControlKind.INFO or len(self._waiting.get(row.project, ())) < self.most:
+        if row.kind == ControlKind.MESSAGE:
+            return self._has_room_for_message(row.project)
+        if row.kind == ControlKind.INFO or len(self.rows) < MAX_ROWS:
             return True
-        return len(self.rows) < MAX_ROWS and row.kind != ControlKind.MESSAGE
+        return self._count_waiting(row.project) < self.most
+
+    def _has_room_for_message(self, project: str) -> bool:
+        waiting = self._count_waiting(project)
+        return waiting < self.most and (self.room > 0 or not waiting)
+
+    def _count_waiting(self, project: str) -> int:
+        return len(self._waiting.get(project, ()))
 
     @property
     def most(self) -> int:
@@ -64,7 +66,7 @@ class ControlQueues:
         self.rows[row.id] = row
         if row.id not in self._sizes:
             self._sizes[row.id] = size = len(codec.keepsake(row.task))
-            self.bytes += size
+            self._bytes += size
         queue = self._waiting.setdefault(row.project, deque())
         (queue.appendleft if first else queue.append)(row.id)
 
@@ -104,18 +106,22 @@ class ControlQueues:
             if name in self._waiting:
                 self._waiting[name] = self._waiting.pop(name)
 
-    def drop_waiting(self, project: str) -> list[Control]:
-        """The rows that wait leave memory; they stay in the table."""
-        ids = self._waiting.pop(project, ())
-        return [row for row_id in ids if (row := self.rows.pop(row_id, None)) is not None]
+    def drop(self, row_id: str) -> None:
+        """The row leaves memory; it ended, or stays in the table."""
+        if self.rows.pop(row_id, None) is not None:
+            self._bytes -= self._sizes.pop(row_id)
+
+    def take_all(self, project: str) -> list[Control]:
+        """All rows of the project that wait; they stay in memory."""
+        return [self.rows[row_id] for row_id in dict.fromkeys(self._waiting.pop(project, ())) if row_id in self.rows]
 
     def to_read(self, most: int) -> list[str]:
-        """Projects whose rows in the table are wanted now, at most so many; they go to the end of the line."""
+        """Projects whose rows in the table are wanted now, because there is room again; at most so many, which go to the end of the line."""
         found: list[str] = []
         for name in self._more:
             if len(found) == most:
                 break
-            if len(self._waiting.get(name, ())) < self.most // 2:
+            if self._count_waiting(name) < self.most // 2 and self._has_room_for_message(name):
                 found.append(name)
         for name in found:
             del self._more[name]
@@ -134,7 +140,7 @@ class ControlQueues:
     def forget(self, project: str) -> None:
         """The project was deleted with its rows."""
         for row_id in [row.id for row in self.rows.values() if row.project == project]:
-            del self.rows[row_id]
+            self.drop(row_id)
         self._waiting.pop(project, None)
         self._left.discard(project)
         self._more.pop(project, None)

@@ -32,8 +32,8 @@ LOOK_EVERY = 1.0
 ASK_AGAIN = 60.0
 #: rows read at once, pages in a step at most, and projects whose rows are read again in a step at most
 PAGE, PAGES, READ_AGAIN = 1_000, 20, 20
-#: rows read with all that is in them at once, by how large those before were: bytes
-FEW, MANY, LARGE = 4, 256, 1024 * 1024
+#: rows read with all that is in them at once at most, and bytes that they may take, as far as those before them tell
+MANY, LARGE = 256, 1024 * 1024
 #: in this order they are read again: of each project there is little but messages
 _KINDS = (ControlKind.INFO, ControlKind.START, ControlKind.FINISHED, ControlKind.CRON, ControlKind.MESSAGE)
 #: row numbers before the last one seen that are looked at again
@@ -89,7 +89,7 @@ class ControlWork:
         """The same, when its row may be gone from the table."""
         row = control.info(project)
         if (project.name, row.id) not in self._dispatcher.in_flight():
-            self.rows.pop(row.id, None)
+            self._queues.drop(row.id)
             batch.controls.append(row)
 
     def ask_again(self, batch: Batch, now: float) -> None:
@@ -105,7 +105,6 @@ class ControlWork:
 
     def load(self, now: float) -> None:
         """Read rows that others entered; before the first commit, since reports are about them."""
-        self._queues.measure()
         for name in self._queues.to_read(READ_AGAIN):
             self._read_again(name)
         if now - self._looked < LOOK_EVERY:
@@ -124,14 +123,15 @@ class ControlWork:
         self.behind = True
 
     def _rows(self, heads: list[ControlHead], wanted: Callable[[ControlHead], bool]) -> Iterator[Control]:
-        """The rows of those that are ``wanted``; a few at a time, since nobody knows how large they are."""
-        start, size = 0, FEW
+        """The rows of those that are ``wanted``; a few at a time, since nobody knows how large they are, and no more than fit."""
+        start, size = 0, 1
         while start < len(heads):
-            size = 1 if self._queues.full else size
             ids = [head.id for head in heads[start : start + size] if wanted(head)]
-            start, before = start + size, self._queues.bytes
+            start, before = start + size, self._queues.room
             yield from self._taskdb.control_rows(ids) if ids else ()
-            size = FEW if self._queues.bytes - before > LARGE else min(MANY, 4 * size)
+            left = self._queues.room
+            each = max(1, (before - left) // max(1, len(ids)))
+            size = max(1, min(MANY, 4 * size, min(LARGE, left) // each))
 
     def _found(self, row: Control) -> None:
         """A row of the table, or just entered there."""
@@ -243,10 +243,8 @@ class ControlWork:
 
     def _set_aside(self, name: str) -> None:
         """The project is not worked on any more: its rows stay in the table only."""
-        for row in self._queues.drop_waiting(name):
-            if (row.project, row.id) in self._dispatcher.in_flight():
-                self.rows[row.id] = row
-            else:
+        for row in self._queues.take_all(name):
+            if (row.project, row.id) not in self._dispatcher.in_flight():
                 self._drop(row)
         self._queues.leave(name, active=False)
 
@@ -282,7 +280,7 @@ class ControlWork:
 
     def _drop(self, row: Control) -> None:
         """It leaves memory."""
-        self.rows.pop(row.id, None)
+        self._queues.drop(row.id)
         self.ticks.left(row)
 
     def reported(self, report: Report, project: ProjectRun) -> None:
