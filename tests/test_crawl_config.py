@@ -8,8 +8,8 @@ import pytest
 from pyspider_lite import BaseHandler, crawl_config
 from pyspider_lite.models.project import ProjectHead, ProjectState
 from pyspider_lite.models.task import Task
-from pyspider_lite.scheduler.dispatch import to_dispatch
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
+from pyspider_lite.scheduler.sending import to_dispatch
 
 
 @pytest.mark.behaviour("X-K14")

@@ -1,5 +1,5 @@
 """What ran whenever a whole machine was killed, the leader with it, goes alone: when it happens again it is known what did it. Pure; used by
-`dispatch` and `control_work`.
+`dispatch` and `control_dispatch`.
 
 A kill from outside (a power cut, no memory left) looks the same. So what ran at one kill only waits for a moment; what ran at two
 goes alone, and between two such everything else has as long as it had to wait before. Whoever kills a machine again and again takes no

@@ -6,20 +6,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from msgspec import convert
 from msgspec.structs import replace
 
-from pyspider_lite import cron
 from pyspider_lite.database.base import TaskDB
 from pyspider_lite.models.control import Control, ControlHead, ControlKind
 from pyspider_lite.models.names import CONTROL_RUN, RunKey
-from pyspider_lite.models.project import CronJob
 from pyspider_lite.models.report import Report
 from pyspider_lite.scheduler import control, rules
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.blame import NOTHING
 from pyspider_lite.scheduler.control_queues import ControlQueues
-from pyspider_lite.scheduler.cron_ticks import CronTicks
+from pyspider_lite.scheduler.cron_ticks import CronTicks, jobs_in
 from pyspider_lite.scheduler.dispatch import Dispatcher
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
@@ -53,7 +50,7 @@ class ControlWork:
     ) -> None:
         self._taskdb = taskdb
         self._projects = projects
-        self._dispatcher = dispatcher
+        self._dispatcher = dispatcher.controls
         self._queues = ControlQueues()
         #: rows known, by id
         self.rows = self._queues.rows
@@ -175,7 +172,7 @@ class ControlWork:
         """Of this kind; False if there is no room for all."""
         after = 0
         # those in flight come first in the table
-        limit = self._queues.most + self._dispatcher.controls_of(project.name)
+        limit = self._queues.most + self._dispatcher.of(project.name)
         while page := self._taskdb.project_control_heads(project.name, project.head.generation, kind, after, limit):
             new = [head for head in page if head.id not in self.rows]
             for row in self._rows(new, self._queues.has_room):
@@ -198,11 +195,11 @@ class ControlWork:
     def dispatch(self, now: float) -> None:
         """Give out what waits, as far as budget and room allow: one of each project in turn, so that one that has thousands, or is slow,
         holds up no other."""
-        room = self._dispatcher.control_room()
+        room = self._dispatcher.room()
         chosen: list[tuple[Control, ProjectRun]] = []
         names = self._queues.waiting()
-        counts = Counter({name: self._dispatcher.controls_of(name) for name in names})
-        share = self._dispatcher.control_share(len(names))
+        counts = Counter({name: self._dispatcher.of(name) for name in names})
+        share = self._dispatcher.share(len(names))
         turn = deque(names)
         while turn and len(chosen) < room:
             name = turn.popleft()
@@ -216,7 +213,7 @@ class ControlWork:
         self._queues.served({row.project: None for row, _ in chosen})
         if chosen:
             try:
-                self._dispatcher.dispatch_control(chosen)
+                self._dispatcher.dispatch(chosen)
             except Exception:
                 # those that are in flight by now are left out the next time
                 for row, _ in reversed(chosen):
@@ -233,7 +230,7 @@ class ControlWork:
             if not self._works_on(row):
                 # meant for an earlier project of that name; the row goes with that one's deletion
                 self._drop(row)
-            elif not self._dispatcher.gate.control_may_go((row.project, row.id), now):
+            elif not self._dispatcher.may_go(row, now):
                 waits.append(row)
             else:
                 found = row
@@ -295,7 +292,7 @@ class ControlWork:
         project.info = Info(
             crawl_config=crawl_config if isinstance(crawl_config, dict) else {},
             retry_delay=rules.retry_delays(answer.get("retry_delay")),
-            jobs=_jobs(project.name, answer),
+            jobs=jobs_in(answer, project.name),
             answered=answered,
         )
         project.next_tick = float("-inf")
@@ -306,20 +303,3 @@ class ControlWork:
         """The project was deleted with its rows."""
         self._queues.forget(name)
         self.ticks.forget(name)
-
-
-def _jobs(project: str, answer: dict[str, Any]) -> list[CronJob]:
-    """The cron jobs in an answer to _on_get_info; a processor that is older gives intervals only."""
-    raw = answer.get("jobs")
-    if not isinstance(raw, list):
-        raw = [{"every": int(every)} for every in answer.get("cron") or () if isinstance(every, int | float)]
-    jobs = []
-    for each in raw:
-        try:
-            job = convert(each, CronJob)
-            cron.check(job)
-        except ValueError as error:
-            logger.error("%s: a job does not run: %s", project, error)
-        else:
-            jobs.append(job)
-    return jobs

@@ -4,6 +4,9 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
+
+from msgspec import convert
 
 from pyspider_lite import cron
 from pyspider_lite.models.control import Control, ControlKind
@@ -97,3 +100,20 @@ def _job(row: Control) -> tuple[str, str]:
     """The project and the job of a cron row."""
     save = row.task.fetch.get("save")
     return row.project, str(save.get("job", "")) if isinstance(save, dict) else ""
+
+
+def jobs_in(answer: dict[str, Any], project: str) -> list[CronJob]:
+    """The cron jobs in an answer to _on_get_info; a processor that is older gives intervals only."""
+    raw = answer.get("jobs")
+    if not isinstance(raw, list):
+        raw = [{"every": int(every)} for every in answer.get("cron") or () if isinstance(every, int | float)]
+    jobs = []
+    for each in raw:
+        try:
+            job = convert(each, CronJob)
+            cron.check(job)
+        except ValueError as error:
+            logger.error("%s: a job does not run: %s", project, error)
+        else:
+            jobs.append(job)
+    return jobs

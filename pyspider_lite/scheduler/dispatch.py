@@ -1,26 +1,25 @@
-"""What goes out next: chooses due tasks within budget, pace and fair shares, reads their bodies, cuts batches, leases them out
-(design, sections 4 and 5)."""
+"""Which tasks go out next: chooses due ones within budget, pace and fair shares, reads their bodies, cuts batches (design, sections 4
+and 5). `sending` leases them out, `control_dispatch` does the same for control work."""
 
 import logging
 import math
-from collections.abc import Callable, Container, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
 
-from pyspider_lite import codec, crawl_config
 from pyspider_lite.database.base import TaskDB
-from pyspider_lite.errors import UnsendableMessage
-from pyspider_lite.models.batch import PageBatch, TaskBatch
-from pyspider_lite.models.control import Control, ControlKind
+from pyspider_lite.models.batch import TaskBatch
 from pyspider_lite.models.names import QueueName, Role
-from pyspider_lite.models.page import Dispatch, Page
+from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.task import DueKey, NewTask, Task, TaskStatus
-from pyspider_lite.scheduler import control, rules
+from pyspider_lite.scheduler import rules
 from pyspider_lite.scheduler.apart import Gate
 from pyspider_lite.scheduler.blame import NOTHING
+from pyspider_lite.scheduler.control_dispatch import ControlDispatcher
 from pyspider_lite.scheduler.leases import Leases
 from pyspider_lite.scheduler.project_state import ProjectRun
+from pyspider_lite.scheduler.sending import Outlet as Outlet
+from pyspider_lite.scheduler.sending import Run, Sender, to_dispatch
 from pyspider_lite.scheduler.watchdog import Standing, Waiting
 
 logger = logging.getLogger("scheduler")
@@ -30,11 +29,6 @@ MIN_BUDGET = 200
 MAX_BATCH = 100
 #: tasks that a project gets in its turn, as far as it has them: reading and committing costs a statement a project
 MIN_SHARE = 10
-#: control work in flight at most
-CONTROL_BUDGET = 500
-CONTROL_BATCH = 20
-#: of a project, for each processor
-CONTROL_EACH = 10
 #: without them nothing that fetchers bring is over
 NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
 #: projects that the watchdog looks at, at most
@@ -44,43 +38,8 @@ _FETCH_LIMIT = 120.0
 _GRACE = 10.0
 
 
-class Outlet(Protocol):
-    """A publisher, as seen from here."""
-
-    def room(self) -> int:
-        """Batches that may be put now without waiting."""
-        ...
-
-    def put(self, batch: str, body: bytes) -> None: ...
-
-
-def to_dispatch(task: Task, project: ProjectRun, epoch: int, suspect: bool = False) -> Dispatch:
-    """A task row as it is given out (behaviour S6)."""
-    config = project.info.crawl_config if project.info else {}
-    return Dispatch(
-        taskid=task.taskid,
-        project=task.project,
-        url=task.url,
-        run=task.run,
-        generation=project.head.generation,
-        schedule=rules.with_toll(task.schedule, NOTHING),
-        fetch=crawl_config.join_fetch(task.fetch, config),
-        process=crawl_config.join_process(task.process, config),
-        track=task.track,
-        status=task.status,
-        lastcrawltime=task.lastcrawltime,
-        group=project.head.group,
-        project_md5sum=project.md5,
-        project_updatetime=project.head.updatetime,
-        debug=project.head.status == "DEBUG",
-        unconditional=task.unconditional,
-        suspect=suspect,
-        epoch=epoch,
-    )
-
-
 class Dispatcher:
-    """Gives work out."""
+    """Gives tasks out; what gives out control work is its `controls`."""
 
     def __init__(
         self,
@@ -96,19 +55,23 @@ class Dispatcher:
         self._epoch = epoch
         self._leases = leases
         self._tasks_out = tasks_out
-        self._pages_out = pages_out
-        self._unsendable = unsendable
         self._process_limit = process_limit + 5 if process_limit else math.inf
         self._control_cap = self._process_limit * 2 + _GRACE
-        self._batches = 0
-        #: runs given out so far: tasks, and control work
-        self.tasks_sent = 0
-        self.controls_sent = 0
         self._turns = 0
-        #: what may go now; asked for control work, too
+        #: what may go now
         self.gate = Gate(leases)
+        self._sender = Sender(epoch, leases, unsendable)
+        self.controls = ControlDispatcher(taskdb, leases, self.gate, self._sender, pages_out, self._control_cap)
 
-    # --- tasks ----------------------------------------------------------------------------------------------------------
+    @property
+    def tasks_sent(self) -> int:
+        """Runs of tasks given out so far."""
+        return self._sender.sent[QueueName.TO_FETCHER]
+
+    @property
+    def controls_sent(self) -> int:
+        """Runs of control work given out so far."""
+        return self._sender.sent[QueueName.CONTROL]
 
     def dispatch(self, projects: Sequence[ProjectRun], now: float) -> int:
         """Give out what may go now; how many tasks went."""
@@ -128,7 +91,7 @@ class Dispatcher:
             self._put_back(chosen, now)
             raise
         for batch in _cut(tasks, size, self._leases.blame.tolls):
-            self._send_tasks(batch, self._processors())
+            self._send_tasks(batch, self._sender.processors)
         for project in ready:
             project.wake_at = project.next_wake(now)
         return len(tasks)
@@ -205,7 +168,7 @@ class Dispatcher:
             project.window.remove(new.taskid)
             ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
             given = to_dispatch(task, project, self._epoch, self._is_suspect(new.project, new.taskid))
-            self._send_tasks([(given, ticket)], self._processors())
+            self._send_tasks([(given, ticket)], self._sender.processors)
         return True
 
     def _ready(self, projects: Sequence[ProjectRun], room: int, total: int, now: float) -> list[ProjectRun]:
@@ -273,10 +236,6 @@ class Dispatcher:
             for key in keys:
                 project.window.add(key, now)
 
-    def recall(self, row: Control) -> None:
-        """Deaths that the row of control work tells of."""
-        self._leases.blame.recall((row.project, row.id), rules.toll(row.task.schedule))
-
     def _read(self, project: ProjectRun, keys: list[DueKey], now: float) -> list[tuple[Dispatch, DueKey]]:
         """The bodies of chosen tasks, in the order chosen; what is no longer waiting to run is left out."""
         rows = {task.taskid: task for task in self._taskdb.get(project.name, [key.taskid for key in keys])}
@@ -302,26 +261,13 @@ class Dispatcher:
         return (project, key) in self._leases.blame.suspects
 
     def _send_tasks(self, batch: list[tuple[Dispatch, DueKey]], processors: int) -> None:
-        name = self._next_batch()
-        try:
-            body = codec.encode(
-                TaskBatch(batch=name, epoch=self._epoch, tasks=[task for task, _ in batch], processors=processors)
-            )
-        except UnsendableMessage as error:
-            if len(batch) == 1:
-                task, key = batch[0]
-                self._leases.dispatch(name, QueueName.TO_FETCHER, [(task.key, key, math.inf)])
-                self._unsendable(task, str(error))
-            else:
-                middle = len(batch) // 2
-                self._send_tasks(batch[:middle], processors)
-                self._send_tasks(batch[middle:], processors)
-            return
-        self._leases.dispatch(name, QueueName.TO_FETCHER, [(task.key, key, self._cap(task)) for task, key in batch])
+        def message(name: str, tasks: list[Dispatch]) -> TaskBatch:
+            return TaskBatch(batch=name, epoch=self._epoch, tasks=tasks, processors=processors)
+
         for task, _ in batch:
             logger.debug("select %s:%s %s", task.project, task.taskid, task.url)
-        self._tasks_out.put(name, body)
-        self.tasks_sent += len(batch)
+        runs = [Run(task, task, self._cap(task), key) for task, key in batch]
+        self._sender.send(QueueName.TO_FETCHER, self._tasks_out, runs, message)
 
     def standing(self, projects: Iterable[ProjectRun], now: float, queued: int) -> Standing:
         """How things stand, for the watchdog: what the table has, whatever the windows say. ``queued``: messages in the work queues."""
@@ -348,66 +294,6 @@ class Dispatcher:
             return None
         return Waiting(project.name, due, len(project.window), max(0.0, project.wake_at - now))
 
-    # --- control work ---------------------------------------------------------------------------------------------------
-
-    def dispatch_control(self, rows: Iterable[tuple[Control, ProjectRun]]) -> None:
-        """Give these control rows out (the caller looked at budget and room)."""
-        batch = [
-            control.page(row, project, self._track(row), self._epoch, self._is_suspect(row.project, row.id))
-            for row, project in rows
-        ]
-        # so that all processors have some
-        parts = max(1, min(self._processors(), self._pages_out.room()))
-        size = max(1, min(CONTROL_BATCH, math.ceil(len(batch) / parts)))
-        for start in range(0, len(batch), size):
-            self._send_control(batch[start : start + size])
-
-    def _processors(self) -> int:
-        return max(1, len(self._leases.pool_sizes(Role.PROCESSOR)))
-
-    def _track(self, row: Control) -> dict[str, Any]:
-        """on_start and on_finished are shown as tasks and keep their self.save, as tasks do (behaviour H60)."""
-        if row.kind not in (ControlKind.START, ControlKind.FINISHED):
-            return {}
-        stored = self._taskdb.get(row.project, [row.task.taskid])
-        return stored[0].track if stored else {}
-
-    def _send_control(self, pages: list[Page]) -> None:
-        name = self._next_batch()
-        runs = [(page.task.key, None, self._control_cap) for page in pages]
-        try:
-            body = codec.encode(PageBatch(batch=name, pages=pages))
-        except UnsendableMessage as error:
-            if len(pages) == 1:
-                self._leases.dispatch(name, QueueName.CONTROL, runs)
-                self._unsendable(pages[0].task, str(error))
-                return
-            middle = len(pages) // 2
-            self._send_control(pages[:middle])
-            self._send_control(pages[middle:])
-            return
-        # only now: what is leased and never put would be waited for without end
-        self._leases.dispatch(name, QueueName.CONTROL, runs)
-        self._pages_out.put(name, body)
-        self.controls_sent += len(pages)
-
-    def in_flight(self) -> KeysView[tuple[str, str]]:
-        """Projects and taskids (or control ids) in flight."""
-        return self._leases.in_flight()
-
-    def control_room(self) -> int:
-        """Control rows that may go out now."""
-        return min(CONTROL_BUDGET - self._leases.controls, self._pages_out.room() * CONTROL_BATCH)
-
-    def controls_of(self, project: str) -> int:
-        """Control rows of a project in flight."""
-        return self._leases.controls_of[project]
-
-    def control_share(self, projects: int) -> int:
-        """Control rows that each of so many projects may have in flight: there is always room for one more project, and it does not wait
-        for long behind those that are there."""
-        return max(1, min(CONTROL_BUDGET // (projects + 1), CONTROL_EACH * self._processors()))
-
     def _cap(self, task: Dispatch) -> float:
         """Seconds that one worker may hold the task at most."""
         fetch = task.fetch.get("timeout")
@@ -416,10 +302,6 @@ class Dispatcher:
             float(fetch) if isinstance(fetch, int | float) else _FETCH_LIMIT,
             float(process) + 5 if isinstance(process, int | float) and process else self._process_limit,
         )
-
-    def _next_batch(self) -> str:
-        self._batches += 1
-        return f"scheduler-{self._epoch}-{self._batches}"
 
 
 def _turn(project: ProjectRun) -> int:

@@ -11,8 +11,8 @@ from pyspider_lite.models.names import Role
 from pyspider_lite.models.report import Message
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.scheduler import control_queues
+from pyspider_lite.scheduler.control_dispatch import CONTROL_BUDGET, CONTROL_EACH
 from pyspider_lite.scheduler.control_queues import KEEP, MAX_ROWS
-from pyspider_lite.scheduler.dispatch import CONTROL_BUDGET, CONTROL_EACH
 
 
 def enter(

@@ -6,8 +6,8 @@ from played_crawl import Crawl, beat, claim, done, new, runs
 from pyspider_lite.models.names import Role
 from pyspider_lite.models.project import ProjectHead, ProjectState
 from pyspider_lite.models.task import Task, TaskStatus
-from pyspider_lite.scheduler.dispatch import to_dispatch
 from pyspider_lite.scheduler.project_state import Info, ProjectRun
+from pyspider_lite.scheduler.sending import to_dispatch
 
 
 @pytest.mark.behaviour("S6")

@@ -94,7 +94,8 @@ def test_parts_of_a_run_that_is_over_are_not_kept(crawl: Crawl) -> None:
 
 def test_a_report_that_misses_a_part_is_made_again(crawl: Crawl) -> None:
     task = crawl.one_task()
-    (batch,) = [f"scheduler-{crawl.scheduler._dispatcher._epoch}-{crawl.scheduler._dispatcher._batches}"]
+    sender = crawl.scheduler._dispatcher._sender
+    batch = f"scheduler-{sender.epoch}-{sender.batches}"
     held = {batch: [task.key]}
     crawl.step(beat(), Claim(worker="w1", queue=QueueName.TO_FETCHER, batch=batch, runs=[task.key]), beat(holds=held))
     crawl.step(done(task, part=0, parts=0, track={}, follows=[new("a")]), done(task, part=2, parts=3), beat())
