@@ -27,6 +27,18 @@ def _walk(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
         yield from _walk(child, children)
 
 
+def group(leader: int) -> list[int]:
+    """The processes of a process group."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if (fields := _stat(pid)) and int(fields[2]) == leader]
+
+
+def over(pid: int) -> bool:
+    """The process is gone, or only its parent has not heard of it."""
+    fields = _stat(pid)
+    return not fields or fields[0] in "ZX"
+
+
 def cpu(pid: int) -> float:
     """Seconds of CPU a process has used, without its children; 0 if it is gone."""
     fields = _stat(pid)

@@ -5,10 +5,11 @@ import glob
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from pyspider_lite.bench.servers.server import PASSWORD, START, STOP, USER, Server
+from pyspider_lite.bench.servers.server import PASSWORD, STANDS, START, STOP, USER, Server, stands_still
 
 #: seconds for PostgreSQL, which kills its processes itself after 5 s
 _QUIT = 20.0
@@ -97,7 +98,14 @@ class PostgreSql(Server):
         if number not in (signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL):
             super()._signal(number)
             return
-        # its processes have groups of their own
+        # its processes have groups of their own, and it is to start no more of them meanwhile
+        assert self.process is not None
+        if number != signal.SIGCONT:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGSTOP)
+            end = time.monotonic() + STANDS
+            while not stands_still(self.process.pid) and time.monotonic() < end:
+                time.sleep(0.001)
         for pid in self._pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -66,9 +66,11 @@ class RabbitMq(Server):
 
     def control(self, *words: str) -> None:
         """`rabbitmqctl WORDS`; takes seconds."""
-        command = [*self._wrap, "/usr/lib/rabbitmq/bin/rabbitmqctl", *words]
+        # which ends the whole group: the shell, and what that started
+        limit = ["timeout", "--signal=KILL", str(START)]
+        command = [*limit, *self._wrap, "/usr/lib/rabbitmq/bin/rabbitmqctl", *words]
         environment = {**os.environ, **self._environment(), "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ""}
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=START)
+        subprocess.run(command, env=environment, check=True, capture_output=True)
 
     def cut(self) -> None:
         self.control("close_all_connections", "test")

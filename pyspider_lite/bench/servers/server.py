@@ -9,10 +9,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pyspider_lite.bench import processes
 from pyspider_lite.bench.closing import Closing
 from pyspider_lite.bench.servers.ports import free_port
 
@@ -23,10 +24,10 @@ PASSWORD = "pyspider-pass"
 START = 90.0
 STOP = 60.0
 #: seconds within which a server that was frozen stands still
-_STANDS = 5.0
+STANDS = 5.0
 
 
-def _stands_still(pid: int) -> bool:
+def stands_still(pid: int) -> bool:
     """Every thread is stopped, or the process is gone: a signal is sent before all of them have heard of it."""
     for stat in glob.glob(f"/proc/{pid}/task/*/stat"):
         with contextlib.suppress(OSError):
@@ -75,21 +76,24 @@ class Server(Closing):
         """End it in order."""
         if self.process is not None:
             self._signal(self.signal)
-            self.process.wait(STOP)
-            self.process = None
+            self._wait_for_end()
 
     def kill(self) -> None:
-        """End it as a power cut does."""
+        """End it as a power cut does: nothing of it runs when this returns."""
         if self.process is not None:
+            running = processes.tree(self.process.pid)
+            # at once, also what is forked meanwhile; others have a group of their own
             self._signal(signal.SIGKILL)
-            self.process.wait(STOP)
-            self.process = None
+            for pid in running[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._wait_for_end(running)
 
     def freeze(self) -> None:
         """Stop it from running, with its connections open; it stands still when this returns."""
         self._signal(signal.SIGSTOP)
-        end = time.monotonic() + _STANDS
-        while not all(map(_stands_still, self._pids())) and time.monotonic() < end:
+        end = time.monotonic() + STANDS
+        while not all(map(stands_still, self._pids())) and time.monotonic() < end:
             time.sleep(0.005)
 
     def thaw(self) -> None:
@@ -138,6 +142,17 @@ class Server(Closing):
         assert self.process is not None, f"{self.name} is not running"
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
+
+    def _wait_for_end(self, others: Iterable[int] = ()) -> None:
+        """Of the process, its group, and ``others``; a large one takes longer to end than who started it."""
+        assert self.process is not None
+        self.process.wait(STOP)
+        end = time.monotonic() + STOP
+        while left := [pid for pid in {*others, *processes.group(self.process.pid)} if not processes.over(pid)]:
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self.name} ended, but not its processes {left}")
+            time.sleep(0.005)
+        self.process = None
 
     def _wait(self, answers: Callable[[], object]) -> None:
         end = time.monotonic() + START
