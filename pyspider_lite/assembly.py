@@ -222,7 +222,12 @@ class Assembly:
             "result-cls",
         )
         worker = chosen(self._resultdb(), connect)
-        worker.attach(heartbeat=heartbeat, drain_timeout=self._options.drain_timeout)
+        worker.attach(
+            heartbeat=heartbeat,
+            drain_timeout=self._options.drain_timeout,
+            # the threads of `one` end together, by the user
+            on_result_limit=0.0 if self._scripts else self._options.result_worker.on_result_limit,
+        )
         heartbeat.obey(worker)
         return Part(worker, heartbeat)
 

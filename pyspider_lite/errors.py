@@ -11,6 +11,7 @@
     ├── DatabaseError          the database is away or refuses
     │   ├── DataError          this value cannot be stored (names the row)
     │   └── LostLeadership     another scheduler leads; write nothing
+    ├── OverdueCall            a method of a user's class does not return
     └── ScriptError            a user's script cannot be loaded or run
         └── UnstorableValue    a result, save or message that is not JSON
 
@@ -73,6 +74,10 @@ class DataError(DatabaseError):
 
 class LostLeadership(DatabaseError):
     """Another scheduler has taken the lead."""
+
+
+class OverdueCall(PyspiderLiteError):
+    """The call does not return."""
 
 
 class ScriptError(PyspiderLiteError):

@@ -16,6 +16,8 @@ BAD_CONFIG = 2
 REFUSED = 3
 #: a defect of this program
 INTERNAL = 4
+#: a result worker: `on_result` of a user's class did not return in time; to be started again
+OVERDUE = 5
 #: ended by a signal, after the work in hand was finished
 INTERRUPTED = 130
 TERMINATED = 143

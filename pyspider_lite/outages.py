@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 
-from pyspider_lite.errors import CoordinationError, DatabaseError, QueueError
+from pyspider_lite.errors import DatabaseError, PyspiderLiteError
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Waiter:
             if not outage.is_news(reason):
                 return
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(outage.since))
-        trace = None if isinstance(error, QueueError | DatabaseError | CoordinationError) else error
+        trace = None if isinstance(error, PyspiderLiteError) else error
         text = "waiting for %s since %s: %s" if first_time else "%s, away since %s, is away for another reason now: %s"
         logger.warning(text, where, stamp, reason, exc_info=trace)
 

@@ -95,6 +95,9 @@ class ResultWorker(Struct, kw_only=True):
     """Section ``result_worker`` (behaviour C52)."""
 
     result_cls: Annotated[str, option("Class to run instead of ours, as module.Class.")] = ""
+    on_result_limit: Annotated[float, option("Seconds that on_result of such a class may take; 0: no limit.", ge=0)] = (
+        300.0
+    )
 
 
 class All(Struct, kw_only=True):

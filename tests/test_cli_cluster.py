@@ -61,6 +61,9 @@ def test_a_role_that_is_missing_silent_or_paused(role: str) -> None:
     paused = [row(role, state="paused"), row(role, "db:1:cd", state="drained")]
     assert cluster_view.missing(view(*others, *paused)) == [f"all {role}s are paused"]
     assert cluster_view.missing(view(*others, *paused, row(role, "x:1:cd"))) == []
+    waits = row(role, "x:1:cd", waiting={"redis://db/0": NOW - 9})
+    assert cluster_view.missing(view(*others, *paused, waits)) == [f"every {role} waits for redis://db/0"]
+    assert cluster_view.missing(view(*ALL, waits)) == []
 
 
 def test_no_leader_and_no_workers() -> None:

@@ -143,7 +143,7 @@ def test_workers_that_wait() -> None:
     )
     rows = [row(role) for role in ROLES if role != "result_worker"]
     assert only(processes(picture(*rows, full))).text == (
-        "web:result_worker:ab cannot use sqlite+resultdb:///r.db for 70 s: the disk is full"
+        "web:result_worker:ab: waiting for sqlite+resultdb:///r.db for 70 s: the disk is full"
     )
 
 

@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import os
 import threading
 import time
 
 import pytest
 
-from pyspider_lite import codec
+from pyspider_lite import codec, exit_codes, outages
 from pyspider_lite.database import connect_resultdb
 from pyspider_lite.errors import DatabaseError, DataError
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
@@ -20,6 +21,8 @@ from pyspider_lite.models.report import RETRIED, Item, Report
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.models.worker import Beat, Claim, Release
 from pyspider_lite.result_worker import OneResultWorker, ResultWorker
+from pyspider_lite.result_worker.on_result_watch import OnResultWatch
+from pyspider_lite.result_worker.rows import Work
 
 _spaces = itertools.count()
 
@@ -69,6 +72,8 @@ class Rig:
         self.heartbeat = Heartbeat(WorkerInfo.make("result_worker", 1), self.connect(QueueName.STATUS), 0.3)
         self.worker = cls(self.flaky, self.connect(QueueName.RESULTS)).attach(heartbeat=self.heartbeat, drain_timeout=2)
         self.status = []
+        #: its process would be gone
+        self.ended = False
         self.thread = threading.Thread(target=self.worker.run)
         self._closing = [self.resultdb, stored]
 
@@ -84,7 +89,7 @@ class Rig:
         self.worker.stop()
         self.thread.join(10)
         assert not self.thread.is_alive()
-        assert self.heartbeat.stop(5)
+        assert self.heartbeat.stop(5) or self.ended
         for one in self._closing:
             one.close()
         self.pump()
@@ -372,3 +377,52 @@ def test_a_suspect_is_given_back_when_the_scheduler_cannot_be_told_in_the_drain_
     rig.start()
     rig.until(lambda: rig.said(Release))
     assert called == [] and rig.said(Release)[0].runs == [("p", "t1", 1)]
+
+
+def test_an_on_result_that_does_not_return_is_told_and_then_its_worker_ends(rigs, monkeypatch, caplog):
+    """What else it had in hand is given back by the last beat."""
+    at_work, may_end, ended = threading.Event(), threading.Event(), []
+
+    class Hanging(ResultWorker):
+        def on_result(self, task, result):
+            at_work.set()
+            may_end.wait(10)
+
+    rig = rigs(Hanging)
+    watch = rig.worker._watch
+    watch.limit = 100.0
+    rig.put(report("t1", 1), report("t2", 2))
+    rig.start()
+    assert at_work.wait(10)
+    now = time.monotonic()
+    watch.step(now + 29)
+    assert not outages.waiting()
+    watch.step(now + 31)
+    ((where, _),) = outages.waiting().items()
+    assert where == f"the end of on_result ({__name__}.{Hanging.__qualname__})"
+    assert outages.reasons()[where].startswith("it has been at work on p:t1 since ")
+    monkeypatch.setattr(os, "_exit", lambda code: ended.append(code))
+    watch.step(now + 101)
+    assert ended == [exit_codes.OVERDUE]
+    rig.ended = True
+    first = rig.said(Report)[0]
+    assert (first.taskid, first.ok, first.items) == ("t1", False, [])
+    assert first.track["process"]["exception"] == "on_result: did not return within 100 s"
+    assert rig.said(Broken)[0].taskid == "t1"
+    last = rig.said(Beat)[-1]
+    assert last.leaving and not last.holds
+    may_end.set()
+
+
+def test_a_call_that_ends_is_waited_for_no_longer(caplog):
+    watch = OnResultWatch("store.Store", lambda work: pytest.fail("it is not overdue"))
+    watch.begin(Work(report("t1", 1)))
+    now = time.monotonic()
+    watch.step(now + 10_000)
+    assert outages.waiting()
+    watch.end()
+    watch.step(now + 10_001)
+    assert not outages.waiting()
+    watch.begin(Work(report("t2", 1)))
+    watch.step(time.monotonic())
+    assert not outages.waiting()

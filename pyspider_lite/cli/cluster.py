@@ -54,7 +54,8 @@ def cluster_command() -> None:
 def list_workers(ctx: click.Context, form: str) -> int:
     """List the workers, the leader and what waits in the queues.
 
-    Ends with 0 when the cluster is complete: a scheduler leads and at least one fetcher, processor and result_worker are at work.
+    Ends with 0 when the cluster is complete: a scheduler leads and at least one fetcher, processor and result_worker are at work
+    and wait for no server.
     With 1 when something is missing or does not answer; the lines that begin with "missing:" say what.
     """
     settings = options.settings_of(ctx, quiet=True)

@@ -107,7 +107,7 @@ def _waiting(picture: Picture) -> Iterator[Found]:
             yield Found(
                 "waiting",
                 what,
-                f"{some(workers)} cannot use {what} for {length}: {reasons[what]}"
+                f"{some(workers)}: waiting for {what} for {length}: {reasons[what]}"
                 if what in reasons
                 else f"{some(workers)} cannot reach {what} for {length}: see that it runs and can be reached from there",
             )

@@ -104,6 +104,19 @@ def missing(view: View) -> list[str]:
     if view.hears_nobody:
         return [*found, f"a scheduler leads, but hears no worker{_why_nobody_is_heard(view)}"]
     found += (f"all {role}s are paused" if there else f"no {role} is running" for role, there in idle(view).items())
+    return found + _held_up(view)
+
+
+def _held_up(view: View) -> list[str]:
+    """The roles of which all that are at work wait for something."""
+    found = []
+    for role in _NEEDED:
+        at_work = [
+            row for row in view.workers or () if row.beat.role == role and view.alive(row) and not row.beat.state
+        ]
+        away = [waiting(view, row) for row in at_work]
+        if away and all(away):
+            found.append(f"every {role} waits for {' and '.join(sorted({what for one in away for what in one}))}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A result worker of a user whose `on_result` ends its process, from end to end: that task is given up, and no other."""
+"""Result workers of a user whose `on_result` ends its process, or never returns, from end to end: that task alone fails."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 WORKER = """
 import os
@@ -17,6 +17,17 @@ class Killer(ResultWorker):
     def on_result(self, task, result):
         if task["url"].endswith("kill"):
             os._exit(7)
+        return super().on_result(task, result)
+"""
+HANGING = """
+import time
+from pyspider.result import ResultWorker
+
+
+class Hanging(ResultWorker):
+    def on_result(self, task, result):
+        if task["url"].endswith("kill"):
+            time.sleep(1000)
         return super().on_result(task, result)
 """
 SCRIPT = """
@@ -33,6 +44,7 @@ class Handler(BaseHandler):
 """
 
 
+@pytest.mark.slow
 def test_what_kills_result_workers_is_given_up(make_suite: Callable[..., Any], command: Callable[..., Any]) -> None:
     suite = make_suite(result_worker={"result_cls": "killer.Killer"}, add_sys_path=True)
     (suite.folder / "killer.py").write_text(WORKER)
@@ -44,3 +56,18 @@ def test_what_kills_result_workers_is_given_up(make_suite: Callable[..., Any], c
     listed = command("-c", str(suite.config), "dead-letter", "list", "--format", "jsonl").out
     (letter,) = [json.loads(line) for line in listed.splitlines()]
     assert (letter["kind"], letter["reason"]) == ("task", "3 workers died over it")
+
+
+def test_what_never_returns_fails_and_its_worker_is_started_again(
+    make_suite: Callable[..., Any], command: Callable[..., Any]
+) -> None:
+    suite = make_suite(result_worker={"result_cls": "hanging.Hanging", "on_result_limit": 1.0}, add_sys_path=True)
+    (suite.folder / "hanging.py").write_text(HANGING)
+    suite.start()
+    suite.push("shop", SCRIPT.replace("callback=self.page", "callback=self.page, retries=0"))
+    suite.wait(lambda: suite.finished("shop"), 60)
+    assert suite.statuses("shop") == {2: 6, 3: 1}
+    assert len(suite.results("shop")) == 4
+    listed = command("-c", str(suite.config), "dead-letter", "list", "--format", "jsonl").out
+    (letter,) = [json.loads(line) for line in listed.splitlines()]
+    assert (letter["kind"], letter["reason"]) == ("result", "on_result: did not return within 1 s")

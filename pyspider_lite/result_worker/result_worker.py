@@ -7,16 +7,14 @@ Users subclass `ResultWorker` and override `on_result` (behaviour P41).
 
 import json
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from pyspider_lite import codec
+from pyspider_lite import codec, exit_codes
 from pyspider_lite.consumer import Backoff, Consumer
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database import names
@@ -26,9 +24,10 @@ from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import ResultBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.report import RETRIED, Item, Report
-from pyspider_lite.models.result import TaskResult
 from pyspider_lite.outages import Waiter
 from pyspider_lite.readings import Reading
+from pyspider_lite.result_worker.on_result_watch import OnResultWatch
+from pyspider_lite.result_worker.rows import Work, onward, result_row, rows_as_they_are, task_dict
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +39,6 @@ GATHER = 0.02
 _BATCHES = 10
 #: seconds in which `stop` is noticed
 _PATIENCE = 0.25
-
-
-class _Work(Struct):
-    """One report (or part of one) on its way through."""
-
-    report: Report
-    rows: list[TaskResult] = []
-    #: why it failed here
-    error: str | None = None
 
 
 class ResultWorker:
@@ -65,20 +55,28 @@ class ResultWorker:
         self._changed = threading.Condition()
         self._batches: deque[list[Report]] = deque()
         #: the report and the item that `on_result` is being called for
-        self._current: tuple[_Work, Item] | None = None
+        self._current: tuple[Work, Item] | None = None
         self._waiter = Waiter()
+        self._watch = OnResultWatch(f"{type(self).__module__}.{type(self).__qualname__}", self._end_overdue)
         #: time.monotonic() of the loop's last turn
         self.stepped = time.monotonic()
         self._taken = 0.0
 
     def attach(
-        self, *, heartbeat: Heartbeat, connect_in: Connect | None = None, drain_timeout: float = 30.0
+        self,
+        *,
+        heartbeat: Heartbeat,
+        connect_in: Connect | None = None,
+        drain_timeout: float = 30.0,
+        on_result_limit: float = 0.0,
     ) -> "ResultWorker":
-        """Give it what pyspider's constructor had no place for; returns itself."""
+        """Give it what pyspider's constructor had no place for; returns itself. ``on_result_limit``: seconds that an `on_result` of a
+        user may take, 0 for any."""
         self._heartbeat = heartbeat
         if not _stores(self):
             heartbeat.set_own_class()
         self._drain_timeout = drain_timeout
+        self._watch.limit = on_result_limit
         if connect_in is not None:
             self.inqueue = connect_in
         return self
@@ -97,19 +95,9 @@ class ResultWorker:
             logger.warning("result UNKNOW -> %.30r", result)
             return
         work, item = self._current
-        report = work.report
+        items = [Item(item.item, codec.to_json(result))]
         work.rows.append(
-            TaskResult(
-                project=task["project"],
-                taskid=task["taskid"],
-                url=task["url"],
-                run=report.run,
-                epoch=report.epoch,
-                generation=report.generation,
-                items=[Item(item.item, codec.to_json(result))],
-                replace=_replaces(report),
-                complete=_is_complete(report) and task["taskid"] == report.taskid,
-            )
+            result_row(work.report, items, taskid=task["taskid"], project=task["project"], url=task["url"])
         )
 
     # --- life -----------------------------------------------------------------------------------------------------------
@@ -161,6 +149,8 @@ class ResultWorker:
             name=QueueName.RESULTS,
         )
         self._reach()
+        if not _stores(self):
+            self._watch.start()
         self._consumer = consumer
         consumer.start()
         try:
@@ -174,6 +164,7 @@ class ResultWorker:
             consumer.stop(2.0)
             while self.step(0.0):
                 pass
+            self._watch.stop()
 
     def _reach(self) -> None:
         """Wait for the database before taking results for it. A subclass may have another place for them."""
@@ -203,7 +194,7 @@ class ResultWorker:
             except Exception as error:
                 logger.exception("an error in the result worker; %d tasks fail", len(reports))
                 for report in reports:
-                    self._forward(_Work(report, error=f"result worker: {type(error).__name__}: {error}"))
+                    self._forward(Work(report, error=f"result worker: {type(error).__name__}: {error}"))
         return len(taken)
 
     def _apart(self, reports: list[Report]) -> list[list[Report]]:
@@ -243,7 +234,7 @@ class ResultWorker:
     # --- one batch ------------------------------------------------------------------------------------------------------
 
     def _process(self, reports: Sequence[Report]) -> None:
-        works = [_Work(report, rows=[]) for report in reports]
+        works = [Work(report, rows=[]) for report in reports]
         if not self._prepare(works) or not self._store([work for work in works if work.rows and work.error is None]):
             assert self._heartbeat is not None
             self._heartbeat.release([report.key for report in reports if report.parts])
@@ -251,21 +242,21 @@ class ResultWorker:
         for work in works:
             self._forward(work)
 
-    def _prepare(self, works: Sequence[_Work]) -> bool:
+    def _prepare(self, works: Sequence[Work]) -> bool:
         """The rows of all; False if the drain time is over before."""
         as_they_are = _stores(self)
         for work in works:
             if not names.is_possible(work.report.project):
                 work.error = "no project can have the name in this message"
             elif as_they_are:
-                _rows_as_they_are(work)
+                work.rows = rows_as_they_are(work.report)
             elif not work.report.suspect:
                 self._ask_subclass(work)
             elif not self._ask_about_suspect(work):
                 return False
         return True
 
-    def _ask_about_suspect(self, work: _Work) -> bool:
+    def _ask_about_suspect(self, work: Work) -> bool:
         """A worker may have died over it: if this one does, the scheduler knows by then that it was over this report and no other."""
         assert self._heartbeat is not None
         if not self._heartbeat.announce(work.report.key, self._is_drained):
@@ -277,22 +268,33 @@ class ResultWorker:
         self.stepped = time.monotonic()
         return self._stop_at is not None and self.stepped >= self._stop_at
 
-    def _ask_subclass(self, work: _Work) -> None:
+    def _ask_subclass(self, work: Work) -> None:
         """Call the user's on_result for each item; what it stores by calling ours is collected for the transaction."""
         report = work.report
         for item in report.items:
             self.stepped = time.monotonic()
             self._current = (work, item)
+            self._watch.begin(work)
             try:
-                self.on_result(_task_dict(report), codec.from_json(item.result))
+                self.on_result(task_dict(report), codec.from_json(item.result))
             except Exception as error:
                 logger.exception("%s:%s: on_result failed", report.project, report.taskid)
                 work.error = f"on_result: {type(error).__name__}: {error}"
                 return
             finally:
+                self._watch.end()
                 self._current = None
 
-    def _store(self, works: Sequence[_Work]) -> bool:
+    def _end_overdue(self, work: Work) -> None:
+        """The call for this has not returned in time, and nothing but the end of the process ends it. With the last beat all else that is
+        in hand is given back."""
+        assert self._heartbeat is not None
+        self.stop()
+        self._forward(work)
+        self._heartbeat.stop(timeout=5.0)
+        os._exit(exit_codes.OVERDUE)
+
+    def _store(self, works: Sequence[Work]) -> bool:
         """Store all that can be stored, waiting for the database as long as it takes; False if the drain time is over before."""
         rows = [row for work in works for row in work.rows]
         if not rows:
@@ -315,7 +317,7 @@ class ResultWorker:
             if not self._sleep(backoff.next()):
                 return False
 
-    def _divide(self, works: Sequence[_Work], error: Exception) -> bool:
+    def _divide(self, works: Sequence[Work], error: Exception) -> bool:
         """Find the one that cannot be stored; only that task fails."""
         if len(works) == 1:
             report = works[0].report
@@ -335,7 +337,7 @@ class ResultWorker:
             time.sleep(min(_PATIENCE, seconds))
         return True
 
-    def _forward(self, work: _Work) -> None:
+    def _forward(self, work: Work) -> None:
         """The report without its results goes on; with an error it ends its run as failed, and the results are kept aside."""
         assert self._heartbeat is not None
         report = work.report
@@ -343,15 +345,7 @@ class ResultWorker:
             self._heartbeat.unstorable(report, work.error)
         if report.part == RETRIED:
             return
-        if work.error is not None:
-            track = {**report.track, "process": {**report.track.get("process", {}), **_failed(work.error)}}
-            # a part that failed ends the run: the parts behind it are late reports of a run that is over
-            report = (
-                replace(report, ok=False, track=track, part=0, parts=1)
-                if not report.parts
-                else replace(report, ok=False, track=track)
-            )
-        self._heartbeat.report(replace(report, items=[], task=None))
+        self._heartbeat.report(onward(work))
 
 
 class OneResultWorker(ResultWorker):
@@ -366,51 +360,3 @@ class OneResultWorker(ResultWorker):
 def _stores(worker: ResultWorker) -> bool:
     """It stores results as they are: no subclass wants to see them."""
     return type(worker).on_result is ResultWorker.on_result
-
-
-def _replaces(report: Report) -> bool:
-    return report.ok and report.parts > 0
-
-
-def _is_complete(report: Report) -> bool:
-    """Nothing of its run is stored elsewhere. Of a report in parts nobody knows all items: an earlier try of the same run may
-    leave some of its own behind."""
-    return report.ok and report.parts == 1
-
-
-def _rows_as_they_are(work: _Work) -> None:
-    """The rows of a report when nobody wants to see its values."""
-    report = work.report
-    if report.items or _replaces(report):
-        work.rows.append(
-            TaskResult(
-                project=report.project,
-                taskid=report.taskid,
-                url=report.url,
-                run=report.run,
-                epoch=report.epoch,
-                generation=report.generation,
-                items=report.items,
-                replace=_replaces(report),
-                complete=_is_complete(report),
-            )
-        )
-
-
-def _task_dict(report: Report) -> dict[str, Any]:
-    task = report.task
-    if task is None:
-        return {"taskid": report.taskid, "project": report.project, "url": report.url}
-    return {
-        "taskid": task.taskid,
-        "project": task.project,
-        "url": task.url,
-        "schedule": dict(task.schedule),
-        "fetch": dict(task.fetch),
-        "process": dict(task.process),
-    }
-
-
-def _failed(error: str) -> dict[str, Any]:
-    """What changes in track.process (behaviour P22)."""
-    return {"ok": False, "logs": error[-1000:], "exception": error}
