@@ -228,7 +228,8 @@ class TaskDB(Protocol):
         ...
 
     def renew(self, epoch: int, term: float) -> bool:
-        """Lead on for ``term`` seconds; False if the epoch is no longer ours."""
+        """Lead on for ``term`` seconds; False if the epoch is no longer ours, or if the row is one that this object wrote before its last:
+        then a copy of the database was put back, and what we believe of its tasks is wrong."""
         ...
 
     def resign(self, epoch: int) -> None:

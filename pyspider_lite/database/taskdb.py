@@ -1,6 +1,7 @@
 """The taskdb in SQL (`TaskDB` of the contract): tasks in a table a project, and beside them what the scheduler must not lose."""
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,8 @@ from pyspider_lite.models.worker import WorkerRow
 logger = logging.getLogger(__name__)
 
 _NEVER = 2**62
+#: seconds by which a time may come back from a database as another
+_ROUNDING = 0.01
 #: rows that cannot be read and are told in the log
 _MOST_UNREADABLE = 1000
 
@@ -57,6 +60,8 @@ class SqlTaskDB:
         #: the epoch written with last, and how often the database had been replaced when that began
         self._term: tuple[int, int] | None = None
         self._clock = sa.select(clock(self._dialect))
+        #: the end of our term, as we wrote it last
+        self._until = -math.inf
         self._lock_leader = sa.select(LEADER.c.epoch, LEADER.c.holder, LEADER.c.until).with_for_update()
 
     @contextmanager
@@ -297,17 +302,22 @@ class SqlTaskDB:
             # by the clock, so that no epoch comes twice: the row may be deleted, or be of a backup that was put back
             epoch: int = max(leader.epoch + 1, int(now * 1000))
             conn.execute(sa.update(LEADER).values(epoch=epoch, holder=holder, until=now + term, rpc=rpc))
-            return epoch
+        self._until = now + term
+        return epoch
 
     def renew(self, epoch: int, term: float) -> bool:
-        return self._set_until(epoch, clock(self._dialect) + term)
+        with self._database.write() as conn:
+            rows = self._database.fetch(conn, self._lock_leader)
+            if not rows or rows[0].epoch != epoch or rows[0].until < self._until - _ROUNDING:
+                return False
+            until: float = self._database.fetch(conn, self._clock)[0][0] + term
+            conn.execute(sa.update(LEADER).values(until=until))
+        self._until = until
+        return True
 
     def resign(self, epoch: int) -> None:
-        self._set_until(epoch, sa.literal(0.0))
-
-    def _set_until(self, epoch: int, until: sa.ColumnElement[float]) -> bool:
         with self._database.write() as conn:
-            return conn.execute(sa.update(LEADER).where(LEADER.c.epoch == epoch).values(until=until)).rowcount == 1
+            conn.execute(sa.update(LEADER).where(LEADER.c.epoch == epoch).values(until=0.0))
 
     def copy(self) -> "SqlTaskDB":
         copy = SqlTaskDB(self._target, self._database.copy())

@@ -100,7 +100,10 @@ class Leadership(threading.Thread):
             backoff.reset()
             if not ours:
                 if self.epoch is not None:
-                    logger.warning("epoch %d: another scheduler leads now, or may", self.epoch)
+                    logger.warning(
+                        "epoch %d: another scheduler leads now, or may, or the taskdb was put back from a copy",
+                        self.epoch,
+                    )
                 self._lost()
                 break
             self._wake.wait(_TRY if self.epoch is None else RENEW)

@@ -151,6 +151,19 @@ def test_a_term_without_end_is_taken_over_if_the_row_is_still_the_same(taskdb: T
         pass
 
 
+def test_a_copy_that_is_put_back_under_the_same_leader_ends_its_lead(taskdb: TaskDB) -> None:
+    assert isinstance(taskdb, SqlTaskDB)
+    epoch = taskdb.lead("one", 3.0, "") or 0
+    copied = taskdb.leader()
+    assert copied is not None
+    for term in (5.0, 4.0, 5.0):
+        assert taskdb.renew(epoch, term), "that it ends earlier is our own wish"
+    with taskdb._database.write() as conn:
+        conn.execute(sa.update(LEADER).values(until=copied.until))
+    assert not taskdb.renew(epoch, 5.0)
+    assert (taskdb.lead("one", 5.0, "") or 0) > epoch
+
+
 def test_who_leads_already_gets_a_new_epoch(taskdb: TaskDB) -> None:
     first, second = taskdb.lead("one", 100.0, ""), taskdb.lead("one", 100.0, "")
     assert first is not None

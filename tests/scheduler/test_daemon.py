@@ -21,7 +21,7 @@ from pyspider_lite.models.control import Control, ControlKind
 from pyspider_lite.models.letter import Broken
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.project import Project
-from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.task import NewTask, TaskStatus
 from pyspider_lite.models.worker import Beat
 from pyspider_lite.scheduler import daemon, database_clock, leader
 
@@ -113,6 +113,32 @@ def test_a_leader_row_that_is_deleted_gives_the_lead_to_one(suite: Suite) -> Non
     last = suite.leads()
     assert set(suite.epochs[-5:]) == {last}
     wait_for(lambda: [daemon.describe()["leading"] for daemon, _, _ in suite.daemons].count(True) == 1)
+
+
+def test_a_copy_of_the_taskdb_that_is_put_back_while_it_leads_is_read_anew(suite: Suite) -> None:
+    """Its leader row has the same epoch; what the leader knew of its tasks is wrong."""
+    suite.start()
+    suite.worker.start()
+    wait_for(suite.leads)
+    suite.project()
+    wait_for(lambda: suite.taskdb.status_count("p").get(TaskStatus.SUCCESS, 0) > PAGES / 3)
+    everything = sa.MetaData()
+    with suite.taskdb._database.read() as conn:
+        everything.reflect(conn)
+        copy = {table: [row._asdict() for row in conn.execute(sa.select(table))] for table in everything.sorted_tables}
+    copied = suite.taskdb.leader()
+    assert copied is not None
+    wait_for(suite.finished)
+    wait_for(lambda: suite.taskdb.leader() != copied)
+    given = len(suite.given)
+    with suite.taskdb._database.write() as conn:
+        for table, rows in copy.items():
+            conn.execute(sa.delete(table))
+            if rows:
+                conn.execute(sa.insert(table), rows)
+    assert not suite.finished()
+    wait_for(suite.finished)
+    assert suite.leads() > copied.epoch and len(suite.given) > given
 
 
 @pytest.mark.behaviour("S10")
