@@ -14,6 +14,8 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Meta, Struct, field
 
+from pyspider_lite.log import mask_url
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 SCHEDULER_PORT = 23333
 _BROKER_PORTS = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
@@ -162,8 +164,9 @@ class Settings(Struct, kw_only=True):
     @property
     def digest(self) -> str:
         """Tells whether two processes belong together: databases, broker and prefix, without telling what they are. The rest may
-        well differ from machine to machine."""
-        shared = (self.taskdb, self.projectdb, self.resultdb, _normal(self.queue_url), self.queue_prefix)
+        well differ from machine to machine, and passwords while they are changed everywhere."""
+        urls = (self.taskdb, self.projectdb, self.resultdb, _normal(self.queue_url))
+        shared = [*(mask_url(url, alone=True) for url in urls), self.queue_prefix]
         return hashlib.sha256(msgspec.json.encode(shared)).hexdigest()[:12]
 
 

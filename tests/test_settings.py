@@ -234,6 +234,8 @@ def test_the_digest_is_of_what_machines_share(load):
     assert load({"fetcher": {"poolsize": 3}, "drain_timeout": 5, "debug": True}).settings.digest == plain.digest
     for shared in ({"resultdb": "sqlite+resultdb:///x.db"}, {"queue_prefix": "x."}, {"message_queue": "redis://h/0"}):
         assert load(shared).settings.digest != plain.digest
+    changed = [load({"taskdb": f"mysql+taskdb://u:{password}@h/task"}).settings.digest for password in ("old", "n@w")]
+    assert changed[0] == changed[1] != load({"taskdb": "mysql+taskdb://u:old@h/other"}).settings.digest
 
 
 @pytest.mark.parametrize(
@@ -245,6 +247,7 @@ def test_the_digest_is_of_what_machines_share(load):
         ["amqp://u:p@h:5672//", "amqp://u:p@h", "amqp://u:p@h/%2F", "amqp://u:p@h/"],
         ["amqp://h/a/b", "amqp://h/a%2Fb"],
         ["redis://h/2?db=1"],
+        ["amqp://u:old@h//", "amqp://u:n%40w@h//"],
     ],
 )
 def test_the_digest_is_the_same_for_each_way_to_write_a_broker(load, ways):

@@ -4,38 +4,37 @@ for one term of leadership; it owns all state, is used by one thread, reads no c
 
 import logging
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from pyspider_lite import codec
 from pyspider_lite.consumer import Backoff
 from pyspider_lite.counters import Counters
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
-from pyspider_lite.errors import BrokenMessage, DatabaseError, DataError, LostLeadership
-from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
+from pyspider_lite.errors import DatabaseError, LostLeadership
 from pyspider_lite.models.control import Control
-from pyspider_lite.models.letter import Broken, LetterKind
-from pyspider_lite.models.names import CONTROL_RUN, QueueName, Role, RunKey
+from pyspider_lite.models.letter import Broken
+from pyspider_lite.models.names import CONTROL_RUN, RunKey
 from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask, Task
-from pyspider_lite.models.worker import Alone, Beat, Claim, Handover, Release
+from pyspider_lite.models.worker import Alone
 from pyspider_lite.outages import Waiter
-from pyspider_lite.scheduler import control, rules
+from pyspider_lite.scheduler import control
 from pyspider_lite.scheduler.aftermath import Aftermath
+from pyspider_lite.scheduler.backlog import Backlog
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.commit import Committer
 from pyspider_lite.scheduler.control_work import ControlWork
-from pyspider_lite.scheduler.dead_letters import DeadLetters, letter_of, letter_of_task
+from pyspider_lite.scheduler.dead_letters import DeadLetters, letter_of_task
 from pyspider_lite.scheduler.deaths import Deaths
 from pyspider_lite.scheduler.deletion import Deletion
 from pyspider_lite.scheduler.dispatch import Dispatcher, Outlet
 from pyspider_lite.scheduler.inbox import Heard
 from pyspider_lite.scheduler.known import KnownKeys
 from pyspider_lite.scheduler.leases import POISON_AFTER, Leases, Lost
+from pyspider_lite.scheduler.listener import Listener
 from pyspider_lite.scheduler.parts import Parts
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import ProjectRun
@@ -45,12 +44,8 @@ from pyspider_lite.scheduler.watchdog import Repair, Watchdog, diagnose
 
 logger = logging.getLogger("scheduler")
 
-#: one transaction takes at most this many reports, or about this many rows
-MAX_REPORTS, MAX_ROWS = 500, 5_000
 #: what waits for a commit; above it nothing more is taken in
 MAX_BACKLOG = 5_000
-#: pages batches a processor above which fetchers hold back
-_HELD_BACK_OVER = 4
 
 
 class Options(Struct, frozen=True):
@@ -90,7 +85,6 @@ class Scheduler:
     ) -> None:
         self._taskdb = taskdb
         options = options or Options()
-        self._options = options
         self.leases = Leases()
         self.counters = Counters()
         self._known = KnownKeys(options.known_keys)
@@ -111,7 +105,7 @@ class Scheduler:
         self._deletion = Deletion(
             taskdb, projectdb, resultdb, self._registry, self._control, epoch, options.delete_time
         )
-        self._committer = Committer(
+        committer = Committer(
             taskdb,
             epoch,
             self.projects,
@@ -125,16 +119,15 @@ class Scheduler:
         self._parts = Parts()
         self.dead_letters = DeadLetters(taskdb)
         self.deaths = Deaths(taskdb, self.leases, self._control.rows)
-        self._batch = Batch()
-        self._waiting: deque[Batch] = deque()
+        self._backlog = Backlog(committer.apply, self._committed, self._unstorable)
         self._retry_at = 0.0
         self._backoff = Backoff(0.2)
         self._waiter = Waiter()
         #: claims of a leader before us are heard out before anything is given out
         self._dispatch_from = now + adopt_for
-        self._held_back: frozenset[str] = frozenset({Role.RESULT_WORKER})
-        #: messages in each queue, as measured last
-        self.depths: dict[str, int] = {}
+        self._listener = Listener(
+            self.projects, self.leases, self._parts, self.dead_letters, self.counters, options.config_hash
+        )
         self._watchdog = Watchdog()
         self.now = now
 
@@ -144,7 +137,7 @@ class Scheduler:
         """One round; when the next one is due at the latest. Raises LostLeadership when another scheduler leads."""
         self.now = now
         self.leases.advance(now, drained=heard.drained and self._waiter.since is None)
-        self._hear(heard)
+        self._listener.hear(heard, self._backlog.batch, now)
         for command in heard.commands:
             self._carry_out(command, now)
         try:
@@ -174,15 +167,15 @@ class Scheduler:
         self._refresh_projects(now)
         self._control.load(now)
         self._dispatcher.cap_adopted(self.projects)
-        self.deaths.look(self._batch, self._killed)
-        self._commit_all(now)
+        self.deaths.look(self._backlog.batch, self._killed)
+        self._backlog.commit_all(now)
         self._look_at_projects()
-        self._control.ask_again(self._batch, now)
-        self._control.ticks.give(self._batch, now)
-        self._commit_all(now)
+        self._control.ask_again(self._backlog.batch, now)
+        self._control.ticks.give(self._backlog.batch, now)
+        self._backlog.commit_all(now)
         self._requeue_lost(now)
-        self.deaths.look(self._batch, self._killed)
-        self._commit_all(now)
+        self.deaths.look(self._backlog.batch, self._killed)
+        self._backlog.commit_all(now)
         if now >= self._dispatch_from:
             self._dispatcher.begin_round(self.projects, now)
             self._control.dispatch(now)
@@ -210,12 +203,12 @@ class Scheduler:
     @property
     def backlog(self) -> int:
         """Reports and submissions that wait for a commit: above MAX_BACKLOG nothing more should be taken in. From any thread."""
-        return (
-            len(self._batch.reports)
-            + len(self._batch.submissions)
-            + sum(len(order.tasks) for order in self._batch.orders)
-            + sum(batch.rows() for batch in tuple(self._waiting))
-        )
+        return self._backlog.size
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """Messages in each queue, as measured last."""
+        return self._listener.depths
 
     @property
     def alone(self) -> Alone | None:
@@ -233,8 +226,8 @@ class Scheduler:
 
     def send_message(self, task: NewTask, token: str, then: Any) -> None:
         """A message from outside, kept until on_message has had it; ``then(plan)`` is called after the commit."""
-        self._batch.controls.append(control.sent(task, token, self.projects[task.project]))
-        self._batch.then.append(then)
+        self._backlog.batch.controls.append(control.sent(task, token, self.projects[task.project]))
+        self._backlog.batch.then.append(then)
 
     @property
     def given_out(self) -> dict[str, int]:
@@ -246,8 +239,7 @@ class Scheduler:
         """Every project is finished and nothing is under way (for `one`)."""
         return (
             not len(self.leases)
-            and not self._batch
-            and not self._waiting
+            and not self._backlog
             and not self._control.pending
             and all(
                 project.finished and not project.counts.armed and (project.info is not None or not project.active)
@@ -274,100 +266,19 @@ class Scheduler:
 
     # --- what came in ---------------------------------------------------------------------------------------------------
 
-    def _hear(self, heard: Heard) -> None:
-        for batch in heard.sent:
-            self.leases.sent(batch)
-        for status in heard.status:
-            self._hear_status(status)
-        for new, ack in heard.new:
-            self._hear_new_tasks(new, ack)
-        if heard.depths is not None:
-            sizes = self.depths = heard.depths.sizes
-            for queue, size in sizes.items():
-                if size == 0:
-                    self.leases.seen_empty(queue, heard.depths.asked)
-            processors = max(1, len(self.leases.pool_sizes(Role.PROCESSOR)))
-            held_back = {Role.RESULT_WORKER}
-            if sizes.get(QueueName.TO_PROCESSOR, 0) > _HELD_BACK_OVER * processors:
-                held_back.add(Role.FETCHER)
-            if sizes.get(QueueName.RESULTS, 0):
-                held_back.add(Role.PROCESSOR)
-            self._held_back = frozenset(held_back)
-
-    def _hear_status(self, batch: StatusBatch) -> None:
-        for item in batch.items:
-            match item:
-                case Report():
-                    self._hear_report(item)
-                case Claim():
-                    self.leases.claim(item)
-                case Handover():
-                    self.leases.hand_over(item)
-                case Beat():
-                    self._hear_beat(item)
-                case Release():
-                    self.leases.release(item)
-                case Broken():
-                    self._keep(item)
-
-    def _hear_report(self, heard: Report) -> None:
-        project = self.projects.get(heard.project)
-        if project is not None and project.head.generation != heard.generation:
-            # of an earlier project of that name, whose runs had the same keys: it ends no lease and completes no report
-            self._batch.reports.append(heard)
-            return
-        for report in self._parts.take(heard):
-            self._batch.reports.append(report)
-            if report.parts:
-                self.leases.reported(report.key)
-            else:
-                self.leases.goes_on(report.key)
-
-    def _hear_beat(self, beat: Beat) -> None:
-        if not beat.leaving and beat.worker not in self.leases.workers:
-            logger.info("%s %s is here (%s, pid %d)", beat.role, beat.worker, beat.host, beat.pid)
-            if beat.config_hash and self._options.config_hash and beat.config_hash != self._options.config_hash:
-                logger.warning(
-                    "%s %s has the databases, broker or queue-prefix written in another way than this scheduler: if they are "
-                    "others, its work is lost; two clusters on one broker need a queue-prefix each",
-                    beat.role,
-                    beat.worker,
-                )
-            self._wake_projects()
-        self.leases.beat(beat)
-
-    def _hear_new_tasks(self, new: NewTaskBatch, ack: Any) -> None:
-        for raw in new.tasks:
-            try:
-                task = codec.unpack(bytes(raw), NewTask)
-                reason = rules.is_no_submission(task)
-            except BrokenMessage as error:
-                reason = str(error)
-            if reason is None:
-                self._batch.submissions.append(task)
-            else:
-                self.keep_aside(QueueName.NEW_TASKS, reason, bytes(raw))
-        self._batch.then.append(lambda plan: ack())
-
     def keep_aside(self, queue: str, reason: str, body: bytes) -> None:
         """A message that could not be read becomes a dead letter."""
-        self._keep(Broken(queue=queue, reason=reason, body=body))
-
-    def _keep(self, broken: Broken) -> None:
-        if broken.kind == LetterKind.MESSAGE:
-            logger.warning("%s: a broken message was kept aside: %s", broken.queue, broken.reason)
-            self.counters.event(self.now, "", "broken")
-        self.dead_letters.keep(letter_of(broken, self.now), self._batch.dead_letters)
+        self._listener.keep(Broken(queue=queue, reason=reason, body=body), self._backlog.batch, self.now)
 
     def submit(self, tasks: list[NewTask], then: Any) -> None:
         """Tasks from outside; ``then(plan)`` is called after their commit."""
-        self._batch.submissions.extend(tasks)
-        self._batch.then.append(then)
+        self._backlog.batch.submissions.extend(tasks)
+        self._backlog.batch.then.append(then)
 
     def order(self, order: TaskOrder, then: Any) -> None:
         """Change stored tasks; ``then(plan)`` is called after the commit."""
-        self._batch.orders.append(order)
-        self._batch.then.append(then)
+        self._backlog.batch.orders.append(order)
+        self._backlog.batch.then.append(then)
 
     def get_task(self, project: str, taskid: str) -> Task | None:
         """The task as it is stored. Raises DatabaseError."""
@@ -390,16 +301,16 @@ class Scheduler:
             return False
         project.window.more, project.window.next_due, project.wake_at = True, self.now, float("-inf")
         if project.active and project.info is None:
-            self._control.ask_anew(self._batch, project)
+            self._control.ask_anew(self._backlog.batch, project)
         # a commit reads the counts, and sees whether the crawl is over
-        self._batch.ending.add(name)
+        self._backlog.batch.ending.add(name)
         return True
 
     # --- commits --------------------------------------------------------------------------------------------------------
 
     def _refresh_projects(self, now: float) -> None:
         for project in self._registry.refresh(now):
-            self._control.ask_info(self._batch, project)
+            self._control.ask_info(self._backlog.batch, project)
             self._control.unpark(project.name)
 
     def _look_at_projects(self) -> None:
@@ -408,34 +319,17 @@ class Scheduler:
         for project in [self.projects[name] for name in touched if name in self.projects]:
             counts = project.counts
             if project.pause.stored != (counts.paused_until, counts.pause_reason):
-                self._batch.pauses[project.name] = project.pause.stored
+                self._backlog.batch.pauses[project.name] = project.pause.stored
             if project.active and counts.armed and counts.finished:
-                self._batch.ending.add(project.name)
+                self._backlog.batch.ending.add(project.name)
 
-    def _commit_all(self, now: float) -> None:
-        """Commit what waits, cut into transactions of bounded size. A batch stays at the head until it is committed."""
-        if self._batch:
-            self._waiting.extend(self._batch.cut(MAX_REPORTS, MAX_ROWS))
-            self._batch = Batch()
-        while self._waiting:
-            batch = self._waiting[0]
-            try:
-                plan = self._committer.apply(batch, now)
-            except Exception as error:
-                if isinstance(error, DatabaseError) and not isinstance(error, DataError):
-                    raise
-                # also for what nobody thought of: one row must not hold up all others for ever
-                logger.debug("a batch could not be committed", exc_info=True)
-                self._waiting.popleft()
-                self._bisect(batch, error, now)
-                continue
-            self._waiting.popleft()
-            self._aftermath.take_over(batch, plan, now)
-            self._drop_stale_parts(plan)
-            self._registry.touched |= plan.projects.keys()
-            for name, planned in plan.projects.items():
-                self._dispatcher.gate.over(name, (*planned.gone, *planned.ends))
-            self.dead_letters.committed(batch.dead_letters, now)
+    def _committed(self, batch: Batch, plan: Plan, now: float) -> None:
+        self._aftermath.take_over(batch, plan, now)
+        self._drop_stale_parts(plan)
+        self._registry.touched |= plan.projects.keys()
+        for name, planned in plan.projects.items():
+            self._dispatcher.gate.over(name, (*planned.gone, *planned.ends))
+        self.dead_letters.committed(batch.dead_letters, now)
 
     def _drop_stale_parts(self, plan: Plan) -> None:
         """A run that is over is waited for no longer."""
@@ -444,25 +338,19 @@ class Scheduler:
             if project is None or project.head.generation == report.generation:
                 self._parts.drop(report.key)
 
-    def _bisect(self, batch: Batch, error: Exception, now: float) -> None:
-        """Something in the batch cannot be stored: halve it until the bad one stands alone, then fail only that one."""
-        halves = batch.halves()
-        if halves:
-            self._waiting.extendleft(reversed(halves))
-        elif batch.reports and not batch.last_resort:
-            self._waiting.appendleft(batch.failed(f"could not be stored: {error}"))
-        else:
-            logger.error("given up, it cannot be stored: %s", error)
-            for report in batch.reports + batch.poisoned:
-                self.end_lease(report.key)
-            for order in batch.orders:
-                order.outcomes[Outcome.INVALID] += len(order.tasks)
-            self._batch.dead_letters += batch.as_dead_letters(str(error), now)
-            if batch.reports or batch.poisoned or batch.submissions or batch.orders:
-                # what stood beside it is not to blame
-                self._batch.take_rows(batch)
-            for then in batch.then:
-                then(Plan(now, self.leases.run_of))
+    def _unstorable(self, batch: Batch, error: Exception, now: float) -> None:
+        """This one thing cannot be stored, not even as failed."""
+        logger.error("given up, it cannot be stored: %s", error)
+        for report in batch.reports + batch.poisoned:
+            self.end_lease(report.key)
+        for order in batch.orders:
+            order.outcomes[Outcome.INVALID] += len(order.tasks)
+        self._backlog.batch.dead_letters += batch.as_dead_letters(str(error), now)
+        if batch.reports or batch.poisoned or batch.submissions or batch.orders:
+            # what stood beside it is not to blame
+            self._backlog.batch.take_rows(batch)
+        for then in batch.then:
+            then(Plan(now, self.leases.run_of))
 
     # --- standstill -----------------------------------------------------------------------------------------------------
 
@@ -470,7 +358,7 @@ class Scheduler:
         """Say what holds due work that nothing should hold, and have it looked for anew (design, promise 3)."""
         if not self._watchdog.barks(self.leases.clock, self._dispatcher.tasks_sent) or self._dispatcher.gate.holds:
             return
-        standing = self._dispatcher.standing(self.projects.values(), now, sum(self.depths.values()))
+        standing = self._dispatcher.standing(self.projects.values(), now, sum(self._listener.depths.values()))
         hold = diagnose(standing)
         if hold is None:
             return
@@ -486,7 +374,7 @@ class Scheduler:
     # --- leases ---------------------------------------------------------------------------------------------------------
 
     def _requeue_lost(self, now: float) -> None:
-        for lost in self.leases.check(self._held_back):
+        for lost in self.leases.check(self._listener.held_back):
             self._requeue(lost, now)
 
     def _requeue(self, lost: Lost, now: float) -> None:
@@ -525,8 +413,8 @@ class Scheduler:
 
     def _give_up(self, run: RunKey, generation: str, reason: str) -> None:
         row = self._control.rows.get(run[1]) if run[2] == CONTROL_RUN else None
-        self._batch.poisoned.append(_failed(run, generation, reason, row))
-        self.dead_letters.keep(letter_of_task(run, reason, self.now, row), self._batch.dead_letters)
+        self._backlog.batch.poisoned.append(_failed(run, generation, reason, row))
+        self.dead_letters.keep(letter_of_task(run, reason, self.now, row), self._backlog.batch.dead_letters)
 
     def _forget(self, project: ProjectRun) -> None:
         """The project is gone, or another one has its name: that one's tasks may have the same ids."""
@@ -534,10 +422,6 @@ class Scheduler:
         self._parts.forget(project.name)
         self._known.drop(project.known_as)
         self.counters.drop(project.name)
-
-    def _wake_projects(self) -> None:
-        for project in self.projects.values():
-            project.wake_at = float("-inf")
 
 
 def _failed(run: RunKey, generation: str, reason: str, row: Control | None) -> Report:

@@ -16,7 +16,7 @@ from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.project import ProjectState
 from pyspider_lite.models.report import Message, Report
 from pyspider_lite.models.task import NewTask, TaskStatus
-from pyspider_lite.scheduler import scheduler as heart
+from pyspider_lite.scheduler import backlog
 
 Page = Callable[[Dispatch], Report]
 
@@ -135,7 +135,7 @@ def test_on_finished_comes_once_and_not_early(
     crawl: Crawl, name: str, restarted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what is heard in one step is committed in several transactions
-    monkeypatch.setattr(heart, "MAX_ROWS", 1)
+    monkeypatch.setattr(backlog, "MAX_ROWS", 1)
     template = ROWS[name]
     row = Row(
         also=template.also, started=template.started, last=template.last, heard_with_it=template.heard_with_it,
