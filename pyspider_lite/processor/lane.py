@@ -83,8 +83,6 @@ class Lane:
         self._pages: list[Page] = []
         #: time.monotonic() when the page that runs began, as far as we know
         self._started = 0.0
-        #: seconds that the last page took
-        self.took = 0.0
         self._limit = 0.0
         self._deadline = 0.0
         #: the child has the pages; after this time it begins none of them any more
@@ -297,10 +295,10 @@ class Lane:
         return self._over(done.reports, size)
 
     def _over(self, reports: list[Report], size: int) -> Over:
-        self.took = self.runs_for
+        took = self.runs_for
         page = self._pages.pop(0)
         self._next(time.monotonic())
-        return Over(page=page, reports=reports, size=size, took=self.took)
+        return Over(page=page, reports=reports, size=size, took=took)
 
     def _count(self, page: Page, ok: bool) -> None:
         if self._counted_pid != self.child.pid:

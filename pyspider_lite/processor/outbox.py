@@ -1,4 +1,4 @@
-"""What leaves a processor for other queues than status_queue: results in batches, and pages that are given back.
+"""What a processor reports: on the heartbeat, or with results in batches for result workers.
 
 Used by the processor's thread. Each batch is handed over on the heartbeat once it is on its queue.
 """
@@ -7,25 +7,24 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pyspider_lite import codec
+from pyspider_lite import codec, error_kinds
 from pyspider_lite.consumer import Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
-from pyspider_lite.models.batch import PageBatch, ResultBatch
+from pyspider_lite.models.batch import ResultBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page
 from pyspider_lite.models.report import Report
+from pyspider_lite.processor.lane import Over
 
 logger = logging.getLogger(__name__)
 
 #: a batch of results (design, section 15)
 BATCH_REPORTS, BATCH_BYTES = 100, 1024 * 1024
-#: a batch of pages that are given back
-PAGES, PAGES_BYTES = 20, 4 * 1024 * 1024
 
 
 class ResultOutbox:
-    """Collects the reports that carry results."""
+    """Sends reports, and collects those that carry results."""
 
     def __init__(self, heartbeat: Heartbeat, publisher: Publisher, give_up: Callable[[], bool]) -> None:
         self._heartbeat = heartbeat
@@ -36,6 +35,16 @@ class ResultOutbox:
 
     def __len__(self) -> int:
         return len(self._reports)
+
+    def take(self, over: Over) -> None:
+        """What a page reports, or a part of it."""
+        if over.ended:
+            _log(over.page, over.reports)
+            if any(one.items for one in over.reports) or _had_items(over.page):
+                self.add(over.reports, over.size)
+                return
+        for one in over.reports:
+            self._heartbeat.report(one)
 
     def add(self, reports: Sequence[Report], size: int) -> None:
         """All parts of one report; ``size`` is what they take, in bytes."""
@@ -72,36 +81,27 @@ class ResultOutbox:
                 return
 
 
-def give_back(heartbeat: Heartbeat, publisher: Publisher, queue: QueueName, pages: Sequence[Page]) -> list[Page]:
-    """Put pages that were not started back onto their queue; those for which there is no room now are returned."""
-    kept: list[Page] = []
-    groups = cut(pages)
-    while groups:
-        group = groups.pop(0)
-        batch = heartbeat.new_batch_id()
-        runs = [page.task.key for page in group]
-        try:
-            body = codec.encode(PageBatch(batch=batch, pages=group))
-        except MessageTooLarge:
-            # not for their contents: what they save is large. Alone each of them has come in a message
-            middle = len(group) // 2
-            groups[:0] = [half for half in (group[:middle], group[middle:]) if half and middle]
-            kept += [] if middle else group
-            continue
-        if not publisher.put(body, partial(heartbeat.hand_over, queue, batch, runs), 0.0):
-            kept += group
-    return kept
+def _had_items(page: Page) -> bool:
+    """The last run stored something, which this one may have to replace by nothing; a page that did not change keeps it."""
+    process = page.task.track.get("process")
+    return isinstance(process, dict) and process.get("result") is not None and page.response.status_code != 304
 
 
-def cut(pages: Sequence[Page]) -> list[list[Page]]:
-    """The pages in groups that make a batch each."""
-    groups: list[list[Page]] = []
-    size = 0
-    for page in pages:
-        length = len(page.response.content)
-        if not groups or len(groups[-1]) >= PAGES or size + length > PAGES_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(page)
-        size += length
-    return groups
+def _log(page: Page, reports: Sequence[Report]) -> None:
+    """One line a page (behaviour P31)."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    task, response = page.task, page.response
+    track = reports[-1].track["process"]
+    logger.info(
+        "process %s:%s %s -> [%d] len:%d -> result:%s fol:%d msg:%d err:%r",
+        task.project,
+        task.taskid,
+        task.url,
+        response.status_code,
+        len(response.content),
+        track["result"],
+        sum(len(one.follows) for one in reports),
+        len(reports[-1].messages),
+        error_kinds.said(track) or None,
+    )

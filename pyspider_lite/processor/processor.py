@@ -10,9 +10,7 @@ at a time, and only after the scheduler was told which one: if we die as well, t
 
 import logging
 import time
-from collections.abc import Sequence
 
-from pyspider_lite import error_kinds
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
@@ -21,28 +19,19 @@ from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page
-from pyspider_lite.models.report import Report
+from pyspider_lite.processor.aside import SLOW, Aside
 from pyspider_lite.processor.child_process import ChildDied
 from pyspider_lite.processor.inbox import Inbox
-from pyspider_lite.processor.lane import LOOK_INTERVAL, Drained, Lane, Over
+from pyspider_lite.processor.lane import LOOK_INTERVAL, Drained, Lane
 from pyspider_lite.processor.lane import Options as Options
-from pyspider_lite.processor.outbox import ResultOutbox, give_back
+from pyspider_lite.processor.outbox import ResultOutbox
 from pyspider_lite.processor.pipe import NeedScript, Script
+from pyspider_lite.processor.returns import Returns
 from pyspider_lite.processor.scripts import Scripts
 from pyspider_lite.readings import Reading
 
 logger = logging.getLogger(__name__)
 
-#: seconds that a page may run while others wait behind it
-SLOW = 1.0
-#: pages that may be set aside at once
-ASIDE = 2
-#: seconds for which a project is known to have pages that take long
-REMEMBERED = 60.0
-#: seconds at most that pages wait for one of their project before they go back to the queue
-GIVE_BACK = 10.0
-#: seconds that a page may run beside which suspects wait before they go back, too
-SUSPECTS_WAIT = 30.0
 #: seconds of silence after which collected results are sent
 IDLE = 0.01
 #: seconds in which `stop` is noticed
@@ -72,29 +61,28 @@ class Processor:
         #: time.monotonic() of the loop's last turn; a long callback does not keep it from turning
         self.stepped = time.monotonic()
         self._scripts = Scripts(projectdb, self._stops)
-        self._lane = Lane(self._options, self._bring_script)
-        #: lanes whose page takes long, and lanes that had one
-        self._aside: list[Lane] = []
-        self._spare: list[Lane] = []
-        self._next_give_back = 0.0
-        #: projects of which a page took long, and when
-        self._slow: dict[str, float] = {}
+        self._lane = self._new_lane()
+        self._aside = Aside(self._new_lane, self._inbox)
         #: the scheduler was told that a suspect runs
         self._announced = False
         self._draining = False
         results = Publisher(connect_results, capacity=4, name=QueueName.RESULTS)
-        self._givers = {
+        givers = {
             QueueName.CONTROL: Publisher(connect_control, capacity=4, name=f"{QueueName.CONTROL} (giving back)"),
             QueueName.TO_PROCESSOR: Publisher(
                 connect_pages, capacity=4, name=f"{QueueName.TO_PROCESSOR} (giving back)"
             ),
         }
-        self._publishers = [results, *self._givers.values()]
+        self._publishers = [results, *givers.values()]
+        self._returns = Returns(heartbeat, self._inbox, givers)
         self._outbox = ResultOutbox(heartbeat, results, self._give_up)
         self._consumers = [
             self._consumer(connect_control, QueueName.CONTROL),
             self._consumer(connect_pages, QueueName.TO_PROCESSOR),
         ]
+
+    def _new_lane(self) -> Lane:
+        return Lane(self._options, self._bring_script)
 
     def _consumer(self, connect: Connect, queue: QueueName) -> Consumer[PageBatch]:
         def deliver(batch: PageBatch) -> None:
@@ -169,8 +157,8 @@ class Processor:
         self._lane.start()
         if self._inbox.suspects:
             # the others are not to wait for them, nor to be lost with us
-            self._give_back(self._inbox.take_all(suspects=False))
-        pages = self._inbox.get(IDLE if self._outbox or any(lane.may_wait for lane in self._aside) else PATIENCE)
+            self._returns.give_back(self._inbox.take_all(suspects=False))
+        pages = self._inbox.get(IDLE if self._outbox or any(lane.may_wait for lane in self._aside.lanes) else PATIENCE)
         if not pages:
             self._outbox.flush()
             self._look_after_idle_child()
@@ -216,7 +204,7 @@ class Processor:
                 consumer.stop(patience)
         self._inbox.park(frozenset())
         self._release_waiting()
-        while any(lane.page for lane in self._aside) and not self._give_up():
+        while any(lane.page for lane in self._aside.lanes) and not self._give_up():
             self._look_aside()
             time.sleep(IDLE)
         for lane in self._lanes():
@@ -230,7 +218,7 @@ class Processor:
             publisher.stop(max(1.0, self._stop_at - time.monotonic()))
 
     def _lanes(self) -> list[Lane]:
-        return [self._lane, *self._aside, *self._spare]
+        return [self._lane, *self._aside.lanes, *self._aside.spare]
 
     def _release_waiting(self) -> None:
         for pages in self._inbox.take_all().values():
@@ -239,9 +227,10 @@ class Processor:
     def readings(self) -> list[Reading]:
         """For /metrics."""
         size = sum(lane.child.resident() for lane in self._lanes() if lane.child.alive)
+        aside = len(self._aside.lanes)
         return [
             Reading("child_resident_bytes", "Memory of the processes that run callbacks", {"": size}),
-            Reading("set_aside", "Callbacks that take long, while others are run beside them", {"": len(self._aside)}),
+            Reading("set_aside", "Callbacks that take long, while others are run beside them", {"": aside}),
         ]
 
     def _stops(self) -> bool:
@@ -256,7 +245,7 @@ class Processor:
 
     def _run(self, lane: Lane) -> None:
         """Until its pages are over or set aside, or we have to end."""
-        while not self._looked(lane, IDLE if self._outbox else LOOK_INTERVAL):
+        while self._look(lane, IDLE if self._outbox else LOOK_INTERVAL) is None:
             if self._stop_at is not None:
                 self._heartbeat.release([page.task.key for page in lane.take_back()])
                 self._say_running()
@@ -265,40 +254,51 @@ class Processor:
             self._look_aside()
             if lane.runs_for >= SLOW:
                 suspect = lane.page is not None and lane.page.task.suspect
-                if len(self._aside) < ASIDE and not suspect and not self._inbox.suspects:
-                    self._set_aside()
+                if not (self._aside.full or suspect or self._inbox.suspects):
+                    self._lane = self._aside.put(lane)
                     return
                 self._inbox.pause()
                 self._inbox.put_back(lane.take_back())
-                self._give_back(self._inbox.take_all(suspects=suspect))
+                self._returns.give_back(self._inbox.take_all(suspects=suspect))
             elif lane.runs_for >= LOOK_INTERVAL:
-                self._prepare_spare()
+                self._aside.prepare()
 
-    def _looked(self, lane: Lane, timeout: float) -> bool:
-        """Whether all its pages are over; those that are are sent."""
+    def _look(self, lane: Lane, timeout: float) -> float | None:
+        """Send what is over of its pages; once all are, the seconds that the last one took."""
         if lane.may_wait and not self._heartbeat.clear():
             # its many links would keep what others have to say waiting
             lane.wait()
             time.sleep(min(timeout, IDLE))
-            return False
+            return None
         try:
             over = lane.look(timeout)
         except Drained:
             self._abandon(lane)
-            return True
+            return 0.0
         for one in over:
-            self._send(one)
+            if one.ended:
+                self._aside.took(one.page, one.took)
+            self._outbox.take(one)
         if not over:
             self._outbox.flush()
-            return not lane.page
+            return None if lane.page else 0.0
         if lane.idle:
             # what came meanwhile may be more urgent
             self._inbox.put_back(lane.take_back())
         self._say_running()
         if lane.page:
-            return False
+            return None
         lane.tidy()
-        return True
+        return over[-1].took
+
+    def _look_aside(self) -> None:
+        for lane in self._aside.lanes[:]:
+            page = lane.page
+            if page is not None and (took := self._look(lane, 0.0)) is not None:
+                goes_on = took >= SLOW and self._stop_at is None and not self._inbox.suspects
+                self._aside.over(lane, page, goes_on)
+                self._say_running()
+        self._returns.give_back(self._aside.give_back())
 
     def _abandon(self, lane: Lane) -> None:
         begun = lane.runs
@@ -319,113 +319,9 @@ class Processor:
 
     def _say_running(self) -> None:
         # what takes long is the more likely cause if we die
-        pages = [lane.page for lane in (*self._aside, self._lane) if lane.page]
+        pages = [lane.page for lane in (*self._aside.lanes, self._lane) if lane.page]
         self._heartbeat.running(pages[0].task.key if pages else None)
         if self._recorder is not None:
             # whoever kills us while we end is not the script
-            lanes = () if self._stop_at is not None else (*self._aside, self._lane)
+            lanes = () if self._stop_at is not None else (*self._aside.lanes, self._lane)
             self._recorder.note(Begun([page.task.key for lane in lanes for page in lane.pages]))
-
-    # --- pages that take long ---
-
-    def _prepare_spare(self) -> None:
-        """It takes half a second to come up; who has quick pages only never needs it."""
-        if not self._spare and len(self._aside) < ASIDE:
-            self._spare.append(Lane(self._options, self._bring_script))
-            self._spare[0].child.prepare()
-
-    def _set_aside(self) -> None:
-        """Another lane goes on, without the project of this page."""
-        self._prepare_spare()
-        self._lane.yield_cpu()
-        self._inbox.put_back(self._lane.take_back())
-        self._aside.append(self._lane)
-        self._lane = self._spare.pop()
-        self._park()
-
-    def _park(self) -> None:
-        """Pages of projects of which one is aside wait for it. Where no more can be set aside, so do those of others that were slow: they
-        take turns in the lanes that are aside, and do not stop all else once more."""
-        projects = {lane.page.task.project for lane in self._aside if lane.page}
-        if len(self._aside) >= ASIDE:
-            since = time.monotonic() - REMEMBERED
-            self._slow = {name: when for name, when in self._slow.items() if when >= since}
-            projects |= self._slow.keys()
-        self._inbox.park(frozenset(projects))
-
-    def _look_aside(self) -> None:
-        for lane in self._aside[:]:
-            page = lane.page
-            if page is None or not self._looked(lane, 0.0):
-                continue
-            goes_on = lane.took >= SLOW and self._stop_at is None and not self._inbox.suspects
-            busy = {other.page.task.project for other in self._aside if other is not lane and other.page}
-            following = self._inbox.get_parked(busy) if goes_on else None
-            if following is not None:
-                lane.begin([following])
-                if following.task.project != page.task.project:
-                    self._park()
-            else:
-                self._aside.remove(lane)
-                # it lets others go first for ever, so the next one is run by another child
-                lane.child.kill()
-                self._spare.append(lane)
-                self._park()
-            self._say_running()
-        if self._aside and time.monotonic() >= self._next_give_back:
-            # another processor may have time for them; if not, they come back to us
-            longest = max(lane.runs_for for lane in self._aside)
-            self._next_give_back = time.monotonic() + min(max(longest, SLOW), GIVE_BACK)
-            self._give_back(self._inbox.take_parked(suspects=longest >= SUSPECTS_WAIT))
-
-    def _give_back(self, waiting: dict[QueueName, list[Page]]) -> None:
-        """Pages go back to their queue; those for which there is no room there stay."""
-        for queue, pages in waiting.items():
-            kept = pages
-            try:
-                kept = give_back(self._heartbeat, self._givers[queue], queue, pages)
-            finally:
-                # whatever happens: we say that we have them
-                self._inbox.put(queue, kept)
-
-    def _send(self, over: Over) -> None:
-        if not over.ended:
-            for one in over.reports:
-                self._heartbeat.report(one)
-            return
-        if over.took >= SLOW:
-            self._slow[over.page.task.project] = time.monotonic()
-            if len(self._aside) >= ASIDE:
-                self._park()
-        _log(over.page, over.reports)
-        if any(one.items for one in over.reports) or _had_items(over.page):
-            self._outbox.add(over.reports, over.size)
-        else:
-            for one in over.reports:
-                self._heartbeat.report(one)
-
-
-def _had_items(page: Page) -> bool:
-    """The last run stored something, which this one may have to replace by nothing; a page that did not change keeps it."""
-    process = page.task.track.get("process")
-    return isinstance(process, dict) and process.get("result") is not None and page.response.status_code != 304
-
-
-def _log(page: Page, reports: Sequence[Report]) -> None:
-    """One line a page (behaviour P31)."""
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    task, response = page.task, page.response
-    track = reports[-1].track["process"]
-    logger.info(
-        "process %s:%s %s -> [%d] len:%d -> result:%s fol:%d msg:%d err:%r",
-        task.project,
-        task.taskid,
-        task.url,
-        response.status_code,
-        len(response.content),
-        track["result"],
-        sum(len(one.follows) for one in reports),
-        len(reports[-1].messages),
-        error_kinds.said(track) or None,
-    )

@@ -26,7 +26,7 @@ from pyspider_lite.models.batch import PageBatch, ResultBatch, TaskBatch
 from pyspider_lite.models.names import QueueName, RunKey
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.worker import Claim
-from pyspider_lite.processor.processor import Processor
+from pyspider_lite.processor.outbox import ResultOutbox
 from pyspider_lite.result_worker import ResultWorker
 from pyspider_lite.scheduler.commit import Committer
 from pyspider_lite.scheduler.inbox import Inbox
@@ -183,14 +183,14 @@ def fetcher() -> None:
 def processor() -> None:
     """A callback is over; its results are on their queue; or it has none and is to be reported."""
 
-    def over(self: Processor, over: Any) -> None:
+    def over(self: ResultOutbox, over: Any) -> None:
         reach("called" if any(report.items for report in over.reports) else "reporting", [over.page.task.key])
 
     def handed(self: Heartbeat, queue: str, batch: str, runs: list[RunKey]) -> None:
         if queue == QueueName.RESULTS:
             reach("published", runs)
 
-    before(Processor, "_send", over)
+    before(ResultOutbox, "take", over)
     before(Heartbeat, "hand_over", handed)
 
 

@@ -10,7 +10,7 @@ from pyspider_lite.flight_recorder import FlightRecorder
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.worker import Beat, Claim, Release
-from pyspider_lite.processor.processor import SLOW
+from pyspider_lite.processor.aside import SLOW
 
 
 def until_told(folder: Path) -> str:
@@ -42,7 +42,7 @@ def test_other_projects_go_on_beside_a_slow_page(rig, tmp_path):
     assert not any(report.project == "p" for report in rig.reports())
     tell(tmp_path, slow)
     assert all(rig.report_of(page).ok for page in [slow, *same])
-    rig.until(lambda: not rig.processor._aside)
+    rig.until(lambda: not rig.processor._aside.lanes)
 
 
 def test_suspects_come_last_alone_and_are_named_before_they_begin(rig, tmp_path):
@@ -53,7 +53,7 @@ def test_suspects_come_last_alone_and_are_named_before_they_begin(rig, tmp_path)
     children = {rig.processor._lane.child.pid}
     rig.put(slow, quick)
     assert rig.report_of(quick).ok
-    rig.until(lambda: rig.processor._aside)
+    rig.until(lambda: rig.processor._aside.lanes)
     beside = rig.page(OK, "quiet", project="q")
     rig.put(*suspects, beside)
     rig.until(lambda: rig.processor._inbox.suspects)
@@ -65,7 +65,7 @@ def test_suspects_come_last_alone_and_are_named_before_they_begin(rig, tmp_path)
         # what ran before it cannot end us while it is named
         rig.until(lambda: rig.processor._lane.child.pid not in children)
         children.add(rig.processor._lane.child.pid)
-        assert not rig.processor._aside
+        assert not rig.processor._aside.lanes
         assert [one.key for one in rig.reports()].count(page.task.key) == 0
         tell(tmp_path, page)
         assert rig.report_of(page).ok
@@ -81,9 +81,11 @@ def test_a_project_of_slow_pages_runs_one_at_a_time_and_leaves_room_for_others(r
     pages = [rig.page(until_told(tmp_path)) for _ in range(3)]
     rig.put(*pages)
     for number, page in enumerate(pages):
-        rig.until(lambda: rig.processor._aside)
+        rig.until(lambda: rig.processor._aside.lanes)
         assert all(rig.run(rig.page(OK, project="q")).ok for _ in range(5))
-        assert len(rig.processor._aside) == 1 and len([one for one in rig.reports() if one.project == "p"]) == number
+        assert (
+            len(rig.processor._aside.lanes) == 1 and len([one for one in rig.reports() if one.project == "p"]) == number
+        )
         tell(tmp_path, page)
         assert rig.report_of(page).ok
 
@@ -94,7 +96,7 @@ def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
     others = [rig.page(OK, "quiet", project="q") for _ in range(3)]
     control = rig.page(OK, "quiet", project="q", control="c1", run=0)
     rig.put(*slow, *others)
-    rig.until(lambda: len(rig.processor._aside) == 2 and rig.processor._lane.page)
+    rig.until(lambda: len(rig.processor._aside.lanes) == 2 and rig.processor._lane.page)
     rig.put(control, queue=QueueName.CONTROL)
     rig.until(lambda: rig.handed_over(QueueName.TO_PROCESSOR) and rig.handed_over(QueueName.CONTROL))
     assert rig.handed_over(QueueName.TO_PROCESSOR)[0].runs == [page.task.key for page in others]
@@ -109,7 +111,7 @@ def test_many_slow_projects_take_turns_and_stop_all_else_once(rig, tmp_path):
     slow = {name: [rig.page(until_told(tmp_path), project=name) for _ in range(2)] for name in ("w", "x", "y", "z")}
     for name in ("w", "x"):
         rig.put(slow[name][0])
-    rig.until(lambda: len(rig.processor._aside) == 2)
+    rig.until(lambda: len(rig.processor._aside.lanes) == 2)
     for name in ("y", "z"):  # nobody knows yet that they are slow
         rig.put(slow[name][0])
         rig.until(lambda name=name: rig.processor._lane.runs_for >= SLOW and rig.processor._lane.page == slow[name][0])
@@ -120,7 +122,7 @@ def test_many_slow_projects_take_turns_and_stop_all_else_once(rig, tmp_path):
     running = {"w": slow["w"][0], "x": slow["x"][0]}
     for ended, begun in (("w", "y"), ("x", "z")):
         tell(tmp_path, running[ended])
-        rig.until(lambda begun=begun: slow[begun][1] in [lane.page for lane in rig.processor._aside])
+        rig.until(lambda begun=begun: slow[begun][1] in [lane.page for lane in rig.processor._aside.lanes])
         assert rig.run(rig.page(OK, project="q")).ok
     for name in slow:
         tell(tmp_path, slow[name][1])

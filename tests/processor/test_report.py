@@ -8,7 +8,7 @@ from pyspider_lite import codec
 from pyspider_lite.models.page import Dispatch, FetchResponse, Page
 from pyspider_lite.models.report import Item, Message, Report
 from pyspider_lite.models.task import NewTask
-from pyspider_lite.processor import outbox, report
+from pyspider_lite.processor import report, returns
 from pyspider_lite.processor.captured import CapturedLog
 from pyspider_lite.processor.lane import time_limit
 
@@ -128,13 +128,13 @@ def page(size=0, **process):
 
 
 def test_pages_given_back_are_cut_into_batches():
-    assert [len(group) for group in outbox.cut([page() for _ in range(45)])] == [20, 20, 5]
-    assert [len(group) for group in outbox.cut([page(3_000_000), page(3_000_000), page(9), page(9_000_000)])] == [
+    assert [len(group) for group in returns.cut([page() for _ in range(45)])] == [20, 20, 5]
+    assert [len(group) for group in returns.cut([page(3_000_000), page(3_000_000), page(9), page(9_000_000)])] == [
         1,
         2,
         1,
     ]
-    assert outbox.cut([]) == []
+    assert returns.cut([]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""Pages that take long: their lanes are set aside, and go on beside the lane for all other pages. Here is decided which projects wait
+meanwhile, and who comes next. Owned by the processor, which looks after the lanes."""
+
+import time
+from collections.abc import Callable, Collection
+
+from pyspider_lite.models.names import QueueName
+from pyspider_lite.models.page import Page
+from pyspider_lite.processor.inbox import Inbox
+from pyspider_lite.processor.lane import Lane
+
+#: seconds that a page may run while others wait behind it
+SLOW = 1.0
+#: pages that may be set aside at once
+ASIDE = 2
+#: seconds for which a project is known to have pages that take long
+REMEMBERED = 60.0
+#: seconds at most that pages wait for one of their project before they go back to the queue
+GIVE_BACK = 10.0
+#: seconds that a page may run beside which suspects wait before they go back, too
+SUSPECTS_WAIT = 30.0
+
+
+class Turns:
+    """Which projects wait, and for how long. Pure; ``now`` is the time in seconds of any clock."""
+
+    def __init__(self) -> None:
+        #: projects of which a page took long, and when
+        self._slow: dict[str, float] = {}
+        self._next_give_back = float("-inf")
+
+    def took(self, project: str, seconds: float, now: float) -> bool:
+        """A page is over; whether it took long."""
+        if seconds >= SLOW:
+            self._slow[project] = now
+        return seconds >= SLOW
+
+    def waiting(self, aside: Collection[str], full: bool, now: float) -> frozenset[str]:
+        """Pages of projects of which one is aside wait for it. Where no more can be set aside (``full``), so do those of others that were
+        slow: they take turns in the lanes that are aside, and do not stop all else once more."""
+        if not full:
+            return frozenset(aside)
+        self._slow = {name: when for name, when in self._slow.items() if when >= now - REMEMBERED}
+        return frozenset(aside) | self._slow.keys()
+
+    def give_back(self, longest: float, now: float) -> bool:
+        """Whether those that wait go back to their queue now, by the seconds that the ``longest`` page has run."""
+        if now < self._next_give_back:
+            return False
+        self._next_give_back = now + min(max(longest, SLOW), GIVE_BACK)
+        return True
+
+
+class Aside:
+    """The lanes that are set aside, and spare ones, which ``make`` makes; parks in ``inbox`` what has to wait for them."""
+
+    def __init__(self, make: Callable[[], Lane], inbox: Inbox) -> None:
+        self._make = make
+        self._inbox = inbox
+        self._turns = Turns()
+        self.lanes: list[Lane] = []
+        self.spare: list[Lane] = []
+
+    @property
+    def full(self) -> bool:
+        """No other can be set aside."""
+        return len(self.lanes) >= ASIDE
+
+    def prepare(self) -> None:
+        """Have a spare lane: it takes half a second to come up, and who has quick pages only never needs it."""
+        if not self.spare and not self.full:
+            self.spare.append(self._make())
+            self.spare[0].child.prepare()
+
+    def put(self, lane: Lane) -> Lane:
+        """Set this one aside; another goes on, without the project of its page."""
+        self.prepare()
+        lane.yield_cpu()
+        self._inbox.put_back(lane.take_back())
+        self.lanes.append(lane)
+        self._park()
+        return self.spare.pop()
+
+    def took(self, page: Page, seconds: float) -> None:
+        """A page is over, in whatever lane."""
+        if self._turns.took(page.task.project, seconds, time.monotonic()) and self.full:
+            self._park()
+
+    def over(self, lane: Lane, page: Page, goes_on: bool) -> None:
+        """The page of a lane that is aside is over: another takes its turn there, if one waits and the lane ``goes_on``."""
+        busy = {other.page.task.project for other in self.lanes if other is not lane and other.page}
+        following = self._inbox.get_parked(busy) if goes_on else None
+        if following is not None:
+            lane.begin([following])
+            if following.task.project != page.task.project:
+                self._park()
+            return
+        self.lanes.remove(lane)
+        # it lets others go first for ever, so the next one is run by another child
+        lane.child.kill()
+        self.spare.append(lane)
+        self._park()
+
+    def give_back(self) -> dict[QueueName, list[Page]]:
+        """Pages that have waited long enough, which are here no longer: another processor may have time for them; if not, they come back
+        to us."""
+        longest = max((lane.runs_for for lane in self.lanes), default=None)
+        if longest is None or not self._turns.give_back(longest, time.monotonic()):
+            return {}
+        return self._inbox.take_parked(suspects=longest >= SUSPECTS_WAIT)
+
+    def _park(self) -> None:
+        projects = {lane.page.task.project for lane in self.lanes if lane.page}
+        self._inbox.park(self._turns.waiting(projects, self.full, time.monotonic()))
