@@ -48,6 +48,8 @@ CONTROL = sa.Table(
     sa.Column("generation", sa.String(64), nullable=False),
     sa.Column("task", TEXT, nullable=False),
     sa.Column("created", TIME, nullable=False),
+    # of the task, so that nobody has to read it to know how large it is
+    sa.Column("size", sa.BigInteger, nullable=False, server_default=_ZERO),
     sa.Index("lite-control-project-kind", "project", "kind"),
     # a number that was used must not come again: the scheduler looks for rows after the last one it saw
     sqlite_autoincrement=True,

@@ -24,7 +24,7 @@ from pyspider_lite.models.task import NewTask, TaskEnd, TaskPriority, TaskRestar
 
 _STATE_FIELDS = tuple(field.name for field in msgspec.structs.fields(ProjectState))
 _STATE_COLUMNS = tuple(PROJECT_STATE.c[name] for name in _STATE_FIELDS)
-_CONTROL_COLUMNS = ("id", "full_id", "project", "kind", "generation", "task", "created")
+_CONTROL_COLUMNS = ("id", "full_id", "project", "kind", "generation", "task", "created", "size")
 
 
 class OwnStatements:
@@ -40,7 +40,7 @@ class OwnStatements:
             .limit(sa.bindparam("limit"))
         )
         rows = sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.task, c.created, c.seq)
-        heads = sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.seq)
+        heads = sa.select(sa.func.coalesce(c.full_id, c.id), c.project, c.kind, c.generation, c.seq, c.size)
         self.controls_by_id = rows.where(key_in(c.id))
         self.controls = rows.where(c.seq > sa.bindparam("after")).order_by(c.seq).limit(sa.bindparam("limit"))
         self.control_heads = heads.where(c.seq > sa.bindparam("after")).order_by(c.seq).limit(sa.bindparam("limit"))
@@ -102,6 +102,7 @@ def _control_row(row: Control) -> dict[str, Any]:
         "generation": row.generation,
         "task": task,
         "created": row.created,
+        "size": len(task),
     }
 
 

@@ -27,6 +27,8 @@ class ControlHead(Struct, frozen=True):
     kind: str
     generation: str
     seq: int
+    #: characters that the work takes as JSON; 0 in a row of an earlier version
+    size: int = 0
 
 
 class Control(Struct, frozen=True, kw_only=True):

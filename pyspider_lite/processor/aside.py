@@ -17,6 +17,8 @@ ASIDE = 2
 REMEMBERED = 60.0
 #: seconds at most that pages wait for one of their project before they go back to the queue
 GIVE_BACK = 10.0
+#: the same when they take so much memory that nothing else is taken: sending it around takes time, too
+CROWDED = 3.0
 #: seconds that a page may run beside which suspects wait before they go back, too
 SUSPECTS_WAIT = 30.0
 
@@ -27,7 +29,7 @@ class Turns:
     def __init__(self) -> None:
         #: projects of which a page took long, and when
         self._slow: dict[str, float] = {}
-        self._next_give_back = float("-inf")
+        self._gave_back = self._next_give_back = float("-inf")
 
     def took(self, project: str, seconds: float, now: float) -> bool:
         """A page is over; whether it took long."""
@@ -43,10 +45,12 @@ class Turns:
         self._slow = {name: when for name, when in self._slow.items() if when >= now - REMEMBERED}
         return frozenset(aside) | self._slow.keys()
 
-    def give_back(self, longest: float, now: float) -> bool:
-        """Whether those that wait go back to their queue now, by the seconds that the ``longest`` page has run."""
-        if now < self._next_give_back:
+    def give_back(self, longest: float, crowded: bool, now: float) -> bool:
+        """Whether those that wait go back to their queue now, by the seconds that the ``longest`` page has run; ``crowded``: they keep
+        all others from coming in."""
+        if now < self._next_give_back and not (crowded and now >= self._gave_back + CROWDED):
             return False
+        self._gave_back = now
         self._next_give_back = now + min(max(longest, SLOW), GIVE_BACK)
         return True
 
@@ -105,7 +109,7 @@ class Aside:
         """Pages that have waited long enough, which are here no longer: another processor may have time for them; if not, they come back
         to us."""
         longest = max((lane.runs_for for lane in self.lanes), default=None)
-        if longest is None or not self._turns.give_back(longest, time.monotonic()):
+        if longest is None or not self._turns.give_back(longest, self._inbox.crowded, time.monotonic()):
             return {}
         return self._inbox.take_parked(suspects=longest >= SUSPECTS_WAIT)
 

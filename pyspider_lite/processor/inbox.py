@@ -4,7 +4,8 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterator
 
-from pyspider_lite.models.names import QueueName
+from pyspider_lite import codec
+from pyspider_lite.models.names import QueueName, RunKey
 from pyspider_lite.models.page import Page
 
 #: batches in hand at once: one being worked on and the next; control work is short and comes one batch at a time
@@ -26,6 +27,8 @@ class Inbox:
         self._batches: dict[QueueName, deque[deque[Page]]] = {queue: deque() for queue in _BATCHES}
         #: pages of projects that have to wait
         self._parked: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
+        #: what each of them takes, bytes
+        self._sizes: dict[RunKey, int] = {}
         self._parking: frozenset[str] = frozenset()
         #: pages over which a processor may have died: they come last, and alone
         self._suspects: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
@@ -40,12 +43,14 @@ class Inbox:
             return self._changed.wait_for(lambda: self._has_room(queue), seconds)
 
     def _has_room(self, queue: QueueName) -> bool:
-        if self._paused or self._held or self.suspects or self._bytes_parked() > PARKED_BYTES:
+        if self._paused or self._held or self.suspects or self.crowded:
             return False
         return len(self._batches[queue]) < _BATCHES[queue] and len(self._parked[queue]) < PARKED
 
-    def _bytes_parked(self) -> int:
-        return sum(len(page.response.content) for pages in self._parked.values() for page in pages)
+    @property
+    def crowded(self) -> bool:
+        """Pages that wait apart take so many bytes that nothing more is taken."""
+        return sum(self._sizes.values()) > PARKED_BYTES
 
     @property
     def suspects(self) -> bool:
@@ -61,6 +66,8 @@ class Inbox:
                 self._parked[queue].clear()
                 self._batches[queue].clear()
                 self._put(queue, pages)
+            parked = {page.task.key for pages in self._parked.values() for page in pages}
+            self._sizes = {key: size for key, size in self._sizes.items() if key in parked}
             self._changed.notify_all()
 
     def get_parked(self, besides: Collection[str]) -> Page | None:
@@ -70,6 +77,7 @@ class Inbox:
                 for index, page in enumerate(pages):
                     if page.task.project not in besides:
                         del pages[index]
+                        self._sizes.pop(page.task.key, None)
                         return page
             return None
 
@@ -101,8 +109,11 @@ class Inbox:
         others = deque(page for page in pages if page.task.project not in self._parking)
         if others:
             self._batches[queue].append(others)
-        if self._parking:
-            self._parked[queue] += [page for page in pages if page.task.project in self._parking]
+        for page in pages if self._parking else ():
+            if page.task.project in self._parking:
+                self._parked[queue].append(page)
+                if page.task.key not in self._sizes:
+                    self._sizes[page.task.key] = page_size(page)
 
     def get(self, timeout: float) -> list[Page]:
         """The next batch, or the next page of control work; nothing if none came within ``timeout`` seconds. Suspects come one at a time,
@@ -170,8 +181,14 @@ class Inbox:
             taken[queue] = [*self._parked[queue], *waiting.get(queue, ()), *last]
             self._parked[queue].clear()
             last.clear()
+        self._sizes.clear()
         self._changed.notify_all()
         return {queue: pages for queue, pages in taken.items() if pages}
+
+
+def page_size(page: Page) -> int:
+    """What it takes in a message, bytes: not its content alone, what it saves may be as large."""
+    return len(codec.pack(page))
 
 
 def _joined(batches: deque[deque[Page]]) -> Iterator[Page]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pyspider_lite import codec, error_kinds
+from pyspider_lite import codec
 from pyspider_lite.consumer import Publisher
 from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
@@ -38,11 +38,9 @@ class ResultOutbox:
 
     def take(self, over: Over) -> None:
         """What a page reports, or a part of it."""
-        if over.ended:
-            _log(over.page, over.reports)
-            if any(one.items for one in over.reports) or _had_items(over.page):
-                self.add(over.reports, over.size)
-                return
+        if over.ended and (any(one.items for one in over.reports) or _had_items(over.page)):
+            self.add(over.reports, over.size)
+            return
         for one in over.reports:
             self._heartbeat.report(one)
 
@@ -85,23 +83,3 @@ def _had_items(page: Page) -> bool:
     """The last run stored something, which this one may have to replace by nothing; a page that did not change keeps it."""
     process = page.task.track.get("process")
     return isinstance(process, dict) and process.get("result") is not None and page.response.status_code != 304
-
-
-def _log(page: Page, reports: Sequence[Report]) -> None:
-    """One line a page (behaviour P31)."""
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    task, response = page.task, page.response
-    track = reports[-1].track["process"]
-    logger.info(
-        "process %s:%s %s -> [%d] len:%d -> result:%s fol:%d msg:%d err:%r",
-        task.project,
-        task.taskid,
-        task.url,
-        response.status_code,
-        len(response.content),
-        track["result"],
-        sum(len(one.follows) for one in reports),
-        len(reports[-1].messages),
-        error_kinds.said(track) or None,
-    )

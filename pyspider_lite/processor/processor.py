@@ -10,7 +10,9 @@ at a time, and only after the scheduler was told which one: if we die as well, t
 
 import logging
 import time
+from collections.abc import Sequence
 
+from pyspider_lite import error_kinds
 from pyspider_lite.consumer import Backoff, Consumer, Publisher
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database.base import ProjectDB
@@ -19,6 +21,7 @@ from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page
+from pyspider_lite.models.report import Report
 from pyspider_lite.processor.aside import SLOW, Aside
 from pyspider_lite.processor.child_process import ChildDied
 from pyspider_lite.processor.inbox import Inbox
@@ -278,6 +281,8 @@ class Processor:
         for one in over:
             if one.ended:
                 self._aside.took(one.page, one.took)
+            if one.ended:
+                _log(one.page, one.reports)
             self._outbox.take(one)
         if not over:
             self._outbox.flush()
@@ -325,3 +330,23 @@ class Processor:
             # whoever kills us while we end is not the script
             lanes = () if self._stop_at is not None else (*self._aside.lanes, self._lane)
             self._recorder.note(Begun([page.task.key for lane in lanes for page in lane.pages]))
+
+
+def _log(page: Page, reports: Sequence[Report]) -> None:
+    """One line a page (behaviour P31)."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    task, response = page.task, page.response
+    track = reports[-1].track["process"]
+    logger.info(
+        "process %s:%s %s -> [%d] len:%d -> result:%s fol:%d msg:%d err:%r",
+        task.project,
+        task.taskid,
+        task.url,
+        response.status_code,
+        len(response.content),
+        track["result"],
+        sum(len(one.follows) for one in reports),
+        len(reports[-1].messages),
+        error_kinds.said(track) or None,
+    )

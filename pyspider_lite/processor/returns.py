@@ -5,12 +5,11 @@ from functools import partial
 
 from pyspider_lite import codec
 from pyspider_lite.consumer import Publisher
-from pyspider_lite.errors import MessageTooLarge
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Page
-from pyspider_lite.processor.inbox import Inbox
+from pyspider_lite.processor.inbox import Inbox, page_size
 
 #: a batch
 PAGES, PAGES_BYTES = 20, 4 * 1024 * 1024
@@ -37,30 +36,21 @@ class Returns:
     def _put(self, queue: QueueName, pages: Sequence[Page]) -> list[Page]:
         """Those for which there is no room now."""
         kept: list[Page] = []
-        groups = cut(pages)
-        while groups:
-            group = groups.pop(0)
+        for group in cut(pages):
             batch = self._heartbeat.new_batch_id()
             runs = [page.task.key for page in group]
-            try:
-                body = codec.encode(PageBatch(batch=batch, pages=group))
-            except MessageTooLarge:
-                # not for their contents: what they save is large. Alone each of them has come in a message
-                middle = len(group) // 2
-                groups[:0] = [half for half in (group[:middle], group[middle:]) if half and middle]
-                kept += [] if middle else group
-                continue
+            body = codec.encode(PageBatch(batch=batch, pages=group))
             if not self._publishers[queue].put(body, partial(self._heartbeat.hand_over, queue, batch, runs), 0.0):
                 kept += group
         return kept
 
 
 def cut(pages: Sequence[Page]) -> list[list[Page]]:
-    """The pages in groups that make a batch each."""
+    """The pages in groups that make a batch each. A large one is alone, as it came."""
     groups: list[list[Page]] = []
     size = 0
     for page in pages:
-        length = len(page.response.content)
+        length = page_size(page)
         if not groups or len(groups[-1]) >= PAGES or size + length > PAGES_BYTES:
             groups.append([])
             size = 0

@@ -10,8 +10,8 @@ from pyspider_lite.models.control import Control, ControlHead, ControlKind
 
 #: messages of a project that wait in memory at most, rows of all projects, and rows that a project may have whatever the others have
 KEEP, MAX_ROWS, AT_LEAST = 500, 20_000, 20
-#: bytes of rows in memory above which a project that has a message there gets no other
-MAX_BYTES = 64 * 1024 * 1024
+#: bytes above which a row is large; bytes of large rows, and of others, above which no message comes in; bytes of large rows in flight
+LARGE, MAX_BYTES, OUT_BYTES = 64 * 1024, 64 * 1024 * 1024, 24 * 1024 * 1024
 
 
 class ControlQueues:
@@ -21,33 +21,36 @@ class ControlQueues:
         #: rows known, by id: those that wait, and those in flight; changed by `put` and `drop`
         self.rows: dict[str, Control] = {}
         self._sizes: dict[str, int] = {}
-        #: about what the rows take
-        self._bytes = 0
+        #: about what large rows take, and others: the large ones of some are not to hold up the messages of all
+        self._bytes = {True: 0, False: 0}
+        #: large rows in flight, or about to be
+        self._out: set[str] = set()
         self._waiting: dict[str, deque[str]] = {}
         #: projects that have rows in the table only, and are not worked on; that includes names that nobody knows
         self._left: set[str] = set()
-        #: projects that are worked on and have rows in the table only, who waited longest first
-        self._more: dict[str, None] = {}
+        #: projects that are worked on and have rows in the table only, who waited longest first, and how large the next row is
+        self._more: dict[str, int] = {}
 
     # --- in ---------------------------------------------------------------------------------------------------------------
-
-    @property
-    def room(self) -> int:
-        """Bytes that rows may take before each project may have but one message here."""
-        return MAX_BYTES - self._bytes
 
     def has_room(self, row: Control | ControlHead) -> bool:
         """It may come in. Messages are what comes in masses; of all else there is little, and it is not to wait behind them. For its info,
         which is one row, all of a project waits."""
         if row.kind == ControlKind.MESSAGE:
-            return self._has_room_for_message(row.project)
+            return self._count_waiting(row.project) < self.most and self.room(self.size(row)) > 0
         if row.kind == ControlKind.INFO or len(self.rows) < MAX_ROWS:
             return True
         return self._count_waiting(row.project) < self.most
 
-    def _has_room_for_message(self, project: str) -> bool:
-        waiting = self._count_waiting(project)
-        return waiting < self.most and (self.room > 0 or not waiting)
+    def room(self, size: int) -> int:
+        """Bytes left for rows that are large, or not, as one of this size; one row may go beyond."""
+        return MAX_BYTES - self._bytes[size > LARGE]
+
+    def size(self, row: Control | ControlHead) -> int:
+        """About what it takes, bytes."""
+        if row.id in self._sizes:
+            return self._sizes[row.id]
+        return row.size if isinstance(row, ControlHead) else len(codec.keepsake(row.task))
 
     def _count_waiting(self, project: str) -> int:
         return len(self._waiting.get(project, ()))
@@ -65,16 +68,18 @@ class ControlQueues:
         """It waits for its turn; ``first`` before the others of its project."""
         self.rows[row.id] = row
         if row.id not in self._sizes:
-            self._sizes[row.id] = size = len(codec.keepsake(row.task))
-            self._bytes += size
+            self._sizes[row.id] = size = self.size(row)
+            self._bytes[size > LARGE] += size
+        self._out.discard(row.id)
         queue = self._waiting.setdefault(row.project, deque())
         (queue.appendleft if first else queue.append)(row.id)
 
-    def leave(self, project: str, *, active: bool) -> None:
-        """A row of it stays in the table, and is read when the project is worked on (``active``: as soon as there is room)."""
+    def leave(self, project: str, *, active: bool, size: int = 0) -> None:
+        """A row of it, of so many bytes, stays in the table, and is read when the project is worked on (``active``: as soon as there is
+        room)."""
         if active:
             self._left.discard(project)
-            self._more.setdefault(project)
+            self._more.setdefault(project, size)
         else:
             self._more.pop(project, None)
             self._left.add(project)
@@ -96,6 +101,8 @@ class ControlQueues:
         while queue:
             row = self.rows.get(queue.popleft())
             if row is not None:
+                if self._sizes[row.id] > LARGE:
+                    self._out.add(row.id)
                 return row
         self._waiting.pop(project, None)
         return None
@@ -109,7 +116,14 @@ class ControlQueues:
     def drop(self, row_id: str) -> None:
         """The row leaves memory; it ended, or stays in the table."""
         if self.rows.pop(row_id, None) is not None:
-            self._bytes -= self._sizes.pop(row_id)
+            size = self._sizes.pop(row_id)
+            self._bytes[size > LARGE] -= size
+            self._out.discard(row_id)
+
+    @property
+    def too_much_out(self) -> bool:
+        """Large rows in flight, with the one that was taken last, are more than may be at once. One may always be."""
+        return len(self._out) > 1 and sum(self._sizes[row_id] for row_id in self._out) > OUT_BYTES
 
     def take_all(self, project: str) -> list[Control]:
         """All rows of the project that wait; they stay in memory."""
@@ -121,11 +135,10 @@ class ControlQueues:
         for name in self._more:
             if len(found) == most:
                 break
-            if self._count_waiting(name) < self.most // 2 and self._has_room_for_message(name):
+            if self._count_waiting(name) < self.most // 2 and self.room(self._more[name]) > 0:
                 found.append(name)
         for name in found:
-            del self._more[name]
-            self._more[name] = None
+            self._more[name] = self._more.pop(name)
         return found
 
     def all_read(self, project: str) -> None:

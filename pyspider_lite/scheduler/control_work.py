@@ -3,7 +3,8 @@ on stay in the table only (`control_queues`)."""
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,8 +30,8 @@ LOOK_EVERY = 1.0
 ASK_AGAIN = 60.0
 #: rows read at once, pages in a step at most, and projects whose rows are read again in a step at most
 PAGE, PAGES, READ_AGAIN = 1_000, 20, 20
-#: rows read with all that is in them at once at most, and bytes that they may take, as far as those before them tell
-MANY, LARGE = 256, 1024 * 1024
+#: rows read with all that is in them at once at most, and bytes that several of them may take
+MANY, READ_BYTES = 256, 1024 * 1024
 #: in this order they are read again: of each project there is little but messages
 _KINDS = (ControlKind.INFO, ControlKind.START, ControlKind.FINISHED, ControlKind.CRON, ControlKind.MESSAGE)
 #: row numbers before the last one seen that are looked at again
@@ -110,7 +111,7 @@ class ControlWork:
         after = max(0, self._last_seq - LOOK_BACK)
         for _ in range(PAGES):
             page = self._taskdb.control_heads(after, PAGE)
-            for row in self._rows(page, self._wants):
+            for row in self._rows(filter(self._wants, page)):
                 self._found(row)
             if not page:
                 self.behind, self._looked = False, now
@@ -119,16 +120,18 @@ class ControlWork:
             self._last_seq = max(self._last_seq, after)
         self.behind = True
 
-    def _rows(self, heads: list[ControlHead], wanted: Callable[[ControlHead], bool]) -> Iterator[Control]:
-        """The rows of those that are ``wanted``; a few at a time, since nobody knows how large they are, and no more than fit."""
-        start, size = 0, 1
-        while start < len(heads):
-            ids = [head.id for head in heads[start : start + size] if wanted(head)]
-            start, before = start + size, self._queues.room
-            yield from self._taskdb.control_rows(ids) if ids else ()
-            left = self._queues.room
-            each = max(1, (before - left) // max(1, len(ids)))
-            size = max(1, min(MANY, 4 * size, min(LARGE, left) // each))
+    def _rows(self, heads: Iterable[ControlHead]) -> Iterator[Control]:
+        """The rows of these, as few at once as their size and the room demand: what is read for nothing is read again."""
+        ids: list[str] = []
+        size = 0
+        for head in heads:
+            ids.append(head.id)
+            size += head.size
+            if len(ids) == MANY or size >= min(READ_BYTES, self._queues.room(head.size)):
+                yield from self._taskdb.control_rows(ids)
+                ids, size = [], 0
+        if ids:
+            yield from self._taskdb.control_rows(ids)
 
     def _found(self, row: Control) -> None:
         """A row of the table, or just entered there."""
@@ -150,7 +153,7 @@ class ControlWork:
             return False
         behind = row.kind == ControlKind.MESSAGE and self._queues.has_more(row.project)
         if behind or not self._queues.has_room(row):
-            self._queues.leave(row.project, active=True)
+            self._queues.leave(row.project, active=True, size=self._queues.size(row))
             return False
         return True
 
@@ -169,16 +172,20 @@ class ControlWork:
             self._queues.all_read(name)
 
     def _read_kind(self, project: ProjectRun, kind: ControlKind) -> bool:
-        """Of this kind; False if there is no room for all."""
+        """Of this kind, in their order; False if there is no room for all."""
         after = 0
         # those in flight come first in the table
         limit = self._queues.most + self._dispatcher.of(project.name)
         while page := self._taskdb.project_control_heads(project.name, project.head.generation, kind, after, limit):
             new = [head for head in page if head.id not in self.rows]
-            for row in self._rows(new, self._queues.has_room):
-                if self._queues.has_room(row):
-                    self._enter(row)
-            if not all(self._queues.has_room(head) for head in new if head.id not in self.rows):
+            for row in self._rows(takewhile(self._queues.has_room, new)):
+                if not self._queues.has_room(row):
+                    break
+                self._enter(row)
+            left = [head for head in new if head.id not in self.rows and not self._queues.has_room(head)]
+            if left:
+                self._queues.all_read(project.name)
+                self._queues.leave(project.name, active=True, size=left[0].size)
                 return False
             after = page[-1].seq
         return True
@@ -232,6 +239,9 @@ class ControlWork:
                 self._drop(row)
             elif not self._dispatcher.may_go(row, now):
                 waits.append(row)
+            elif self._queues.too_much_out:
+                self._queues.put(row, first=True)
+                break
             else:
                 found = row
         for row in waits:

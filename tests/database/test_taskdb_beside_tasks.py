@@ -78,6 +78,31 @@ def test_control_work_of_one_project_is_read_by_kind_and_in_order(taskdb: TaskDB
     assert page(ControlKind.INFO) == []
 
 
+def test_heads_tell_how_large_the_work_is(shared_urls: Callable[[str], str]) -> None:
+    """Those of a table of an earlier version tell nothing."""
+    rows = [
+        Control(
+            id=f"c{size}",
+            project=P,
+            kind=ControlKind.MESSAGE,
+            generation="g",
+            task=submission("c", fetch={"save": "x" * size}),
+        )
+        for size in (0, 1_000_000)
+    ]
+    with closing(connect_taskdb(shared_urls("taskdb"))) as taskdb, taskdb.begin(None) as tx:
+        tx.add_controls(rows)
+    with closing(connect_taskdb(shared_urls("taskdb"))) as taskdb:
+        small, large = (head.size for head in taskdb.control_heads(0, 9))
+        assert 0 < small < 1_000 and large == small + 1_000_000
+        with taskdb._database.write() as conn:
+            quoted = conn.dialect.identifier_preparer.quote(CONTROL.name)
+            conn.exec_driver_sql(f"ALTER TABLE {quoted} DROP COLUMN size")
+    with closing(connect_taskdb(shared_urls("taskdb"))) as taskdb:
+        assert [head.size for head in taskdb.control_heads(0, 9)] == [0, 0]
+        assert [found.task.fetch for found in taskdb.control_rows(["c1000000"])] == [rows[1].task.fetch]
+
+
 def test_a_page_of_control_work_that_cannot_be_read_is_not_the_last(taskdb: TaskDB) -> None:
     assert isinstance(taskdb, SqlTaskDB)
     rows = [

@@ -1,5 +1,7 @@
 """Pages in hand that have not begun: which comes next, which wait apart, and when there is room for more."""
 
+from msgspec.structs import replace
+
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.page import Dispatch, FetchResponse, Page
 from pyspider_lite.processor import inbox
@@ -84,8 +86,12 @@ def test_what_waits_apart_is_bounded_and_can_be_taken(monkeypatch):
     assert not box.wait_for_room(PAGES, 0) and box.wait_for_room(CONTROL, 0)
     assert [len(pages) for pages in box.take_parked().values()] == [3]
     assert box.wait_for_room(PAGES, 0)
-    box.put(CONTROL, [page("slow", 4, size=2000)])
-    assert not box.wait_for_room(PAGES, 0)
+    assert not box.crowded
+    large = page("slow", 4)
+    box.put(CONTROL, [replace(large, task=replace(large.task, fetch={"save": "x" * 2000}))])
+    assert box.crowded and not box.wait_for_room(PAGES, 0) and not box.wait_for_room(CONTROL, 0)
+    box.park(frozenset({"slow", "other"}))
+    assert box.crowded
     box.put(PAGES, [page("quick", 5)])
     assert {queue: len(pages) for queue, pages in box.take_all().items()} == {CONTROL: 1, PAGES: 1}
     assert box.wait_for_room(PAGES, 0) and not rest(box)

@@ -135,6 +135,9 @@ def test_pages_given_back_are_cut_into_batches():
         1,
     ]
     assert returns.cut([]) == []
+    # what they save counts as much
+    large = Page(Dispatch(taskid="t", project="p", url="u", fetch={"save": "x" * 3_000_000}), FetchResponse())
+    assert [len(group) for group in returns.cut([large, large, page()])] == [1, 2]
 
 
 @pytest.mark.parametrize(

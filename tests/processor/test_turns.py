@@ -1,6 +1,6 @@
 """Which projects wait while pages that take long are set aside, and when what waits goes back to its queue."""
 
-from pyspider_lite.processor.aside import GIVE_BACK, REMEMBERED, SLOW, Turns
+from pyspider_lite.processor.aside import CROWDED, GIVE_BACK, REMEMBERED, SLOW, Turns
 
 
 def test_who_has_a_page_aside_waits_for_it():
@@ -37,10 +37,18 @@ def test_it_is_forgotten_after_a_minute_unless_it_was_slow_again():
 
 def test_what_waits_goes_back_at_once_and_then_the_less_often_the_longer_it_takes():
     turns = Turns()
-    assert turns.give_back(0.2, 100.0)
-    assert not turns.give_back(0.9, 100.0 + SLOW - 0.1)
-    assert turns.give_back(4.0, 100.0 + SLOW)
-    assert not turns.give_back(7.0, 104.9)
-    assert turns.give_back(900.0, 105.0)
-    assert not turns.give_back(900.0, 105.0 + GIVE_BACK - 0.1)
-    assert turns.give_back(900.0, 105.0 + GIVE_BACK)
+    assert turns.give_back(0.2, False, 100.0)
+    assert not turns.give_back(0.9, False, 100.0 + SLOW - 0.1)
+    assert turns.give_back(4.0, False, 100.0 + SLOW)
+    assert not turns.give_back(7.0, False, 104.9)
+    assert turns.give_back(900.0, False, 105.0)
+    assert not turns.give_back(900.0, False, 105.0 + GIVE_BACK - 0.1)
+    assert turns.give_back(900.0, False, 105.0 + GIVE_BACK)
+
+
+def test_what_keeps_others_from_coming_in_goes_back_more_often():
+    turns = Turns()
+    assert turns.give_back(60.0, True, 100.0)
+    assert not turns.give_back(60.0, True, 100.0 + CROWDED - 0.1)
+    assert not turns.give_back(60.0, False, 100.0 + CROWDED)
+    assert turns.give_back(60.0, True, 100.0 + CROWDED)

@@ -24,24 +24,24 @@ def filled(project: str, count: int, size: int = 0) -> ControlQueues:
 
 def test_room_is_what_the_rows_leave() -> None:
     queues = ControlQueues()
-    whole = queues.room
+    whole = queues.room(0)
     first, second, third = (row("p", number, size=1_000) for number in range(3))
     for one in (first, second, third):
         queues.put(one)
-    taken = whole - queues.room
+    taken = whole - queues.room(0)
     assert 3_000 < taken < 4_000
     assert queues.take("p") is first
     # in flight, and back
-    assert whole - queues.room == taken
+    assert whole - queues.room(0) == taken
     queues.put(first)
-    assert whole - queues.room == taken
+    assert whole - queues.room(0) == taken
     queues.drop(second.id)
     queues.drop(second.id)
-    assert whole - queues.room == taken * 2 // 3
+    assert whole - queues.room(0) == taken * 2 // 3
     assert queues.take_all("p") == [third, first] and queues.take("p") is None
-    assert whole - queues.room == taken * 2 // 3
+    assert whole - queues.room(0) == taken * 2 // 3
     queues.forget("p")
-    assert queues.room == whole and queues.empty
+    assert queues.room(0) == whole and queues.empty
 
 
 def test_a_row_that_waits_twice_is_taken_once() -> None:
@@ -62,25 +62,50 @@ def test_a_project_is_read_again_when_half_of_it_is_gone() -> None:
     assert queues.to_read(9) == ["p"]
 
 
-def test_a_project_whose_large_message_waits_is_read_again_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 5,000 bytes are large, of which 15,000 bytes may be here and 25,000 in flight."""
+    monkeypatch.setattr(control_queues, "LARGE", 5_000)
     monkeypatch.setattr(control_queues, "MAX_BYTES", 15_000)
+    monkeypatch.setattr(control_queues, "OUT_BYTES", 25_000)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_project_whose_large_message_waits_is_read_again_when_there_is_room() -> None:
     queues = filled("p", 2, size=10_000)
-    assert queues.room < 0
-    assert not queues.has_room(row("p", 2)) and queues.to_read(9) == []
-    assert queues.has_room(row("q", 0)) and queues.has_room(row("p", 0, ControlKind.START))
+    large = row("q", 2, size=10_000)
+    assert queues.room(10_000) < 0 < queues.room(0)
+    # of whatever project it is; others do not wait for it
+    assert not queues.has_room(large) and queues.has_room(row("q", 0))
+    assert queues.has_room(row("p", 0, ControlKind.START))
+    queues.leave("q", active=True, size=10_000)
+    assert queues.to_read(9) == ["p"], "nobody knows how large its next one is"
     one = queues.take("p")
-    assert one is not None and queues.to_read(9) == []
+    assert one is not None and not queues.has_room(large)
     # its report came
     queues.drop(one.id)
-    assert queues.has_room(row("p", 2)) and queues.to_read(9) == ["p"]
+    assert queues.has_room(large) and queues.to_read(9) == ["q", "p"]
 
 
-def test_a_project_of_which_nothing_waits_gets_one_message_whatever_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_queues, "MAX_BYTES", 5_000)
-    queues = filled("p", 1, size=10_000)
-    assert queues.to_read(9) == []
-    assert queues.take("p") is not None
-    assert queues.room < 0 and queues.to_read(9) == ["p"]
+@pytest.mark.usefixtures("narrow")
+def test_of_large_messages_few_are_in_flight() -> None:
+    queues = ControlQueues()
+    for number in range(4):
+        queues.put(row("p", number, size=10_000))
+    taken = []
+    for _ in range(2):
+        taken.append(queues.take("p"))
+        assert not queues.too_much_out
+    third = queues.take("p")
+    assert third is not None and queues.too_much_out
+    queues.put(third, first=True)
+    assert not queues.too_much_out
+    assert taken[0] is not None
+    queues.drop(taken[0].id)
+    assert queues.take("p") is third and not queues.too_much_out
+    # one may always go, however large it is
+    queues = filled("p", 1, size=50_000)
+    assert queues.take("p") is not None and not queues.too_much_out
 
 
 def test_once_there_are_too_many_rows_each_project_has_a_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def test_a_project_has_no_more_in_flight_than_processors_can_begin_soon(crawl: C
 
 
 def test_large_messages_stay_in_the_table_until_there_is_room(crawl: Crawl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each project gets one; of a project that does not run none is read at all, no row is read twice, and none is looked for before room came free."""
+    """Of a project that does not run none is read at all, no row is read twice, and none is looked for before room came free."""
     monkeypatch.setattr(control_queues, "MAX_BYTES", 100_000)
     for name, status in (("sink", "RUNNING"), ("other", "RUNNING"), ("stopped", "STOP")):
         crawl.project(name, status=status)
