@@ -40,6 +40,9 @@ class _Statements:
         c = table.c
         self.store = upsert(dialect, table, ["taskid", "item"], _COLUMNS, newest=["epoch", "run"])
         self.stored = sa.select(c.seq, c.taskid, c.epoch, c.run, c.item).where(key_in(c.taskid))
+        at: sa.BindParameter[int] = sa.bindparam("at")
+        later = (c.epoch > at) | ((c.epoch == at) & (c.run > sa.bindparam("run")))
+        self.newer = sa.select(c.seq).where(c.taskid == sa.bindparam("key"), later).limit(1)
         self.delete = sa.delete(table).where(key_in(c.seq))
         rows = sa.select(
             sa.func.coalesce(c.full_taskid, c.taskid),
@@ -112,9 +115,8 @@ class SqlResultDB:
         # of two runs in one batch the later one must be written last; equal keys in one order against deadlocks
         rows.sort(key=lambda row: (row["taskid"], row["epoch"], row["run"]))
         last = {store_key(result.taskid)[0]: result for result in sorted(results, key=_run) if result.replace}
-        # run 0 is the first: there is nothing older, but perhaps something of an earlier try
-        last = {key: result for key, result in last.items() if result.run > 0 or result.complete}
         table = self._tables.name(project)
+        rows = self._without_late_parts(conn, table, results, rows)
         stored: dict[str, list[_Stored]] = {}
         for keys in chunks(sorted(last)):
             for seq, key, epoch, run, item in self._database.fetch(
@@ -127,6 +129,16 @@ class SqlResultDB:
         self._database.write_many(conn, self._statements.store, rows, f"results of {project}", table)
         for start in range(0, len(dropped), 500):
             self._database.execute(conn, self._statements.delete, {"keys": dropped[start : start + 500]}, table)
+
+    def _without_late_parts(
+        self, conn: sa.Connection, table: str, results: list[TaskResult], rows: list["_Row"]
+    ) -> list["_Row"]:
+        """Parts that do not end their run replace nothing; of a run that is late they come no more than its end does (`_decide`)."""
+        late = set()
+        for key, run in {(store_key(result.taskid)[0], _run(result)) for result in results if not result.replace}:
+            if self._database.fetch(conn, self._statements.newer, {"key": key, "at": run[0], "run": run[1]}, table):
+                late.add((key, run))
+        return [row for row in rows if (row["taskid"], (row["epoch"], row["run"])) not in late] if late else rows
 
     def projects(self) -> set[str]:
         return self._tables.projects()

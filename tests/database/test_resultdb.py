@@ -109,6 +109,35 @@ def test_items_of_two_runs_are_never_mixed(resultdb: ResultDB) -> None:
     assert stored(resultdb, "a") == {"z": (5, "5"), "y": (6, "6")}
 
 
+@pytest.mark.parametrize("late", [(1, 6), (2, 5), (2, 0)])
+def test_parts_of_a_late_run_come_no_more_than_its_end(resultdb: ResultDB, late: tuple[int, int]) -> None:
+    """In whatever order its parts come, and however the later run came."""
+    epoch, run = late
+    part, end = result("a", run, epoch=epoch, replace=False, p="late"), result("a", run, epoch=epoch, e="late")
+    whole = [result("a", 6, epoch=2, complete=True, x="new")]
+    in_parts = [result("a", 6, epoch=2, x="new", replace=False), result("a", 6, epoch=2, y="new")]
+    for later in (whole, in_parts):
+        for order in ([part, end], [end, part], [part]):
+            resultdb.drop(P, "")
+            resultdb.store(later)
+            for one in order:
+                resultdb.store([one])
+            assert set(stored(resultdb, "a").values()) == {(6, "new")}
+        resultdb.drop(P, "")
+        resultdb.store([*later, part])
+        assert set(stored(resultdb, "a").values()) == {(6, "new")}
+
+
+def test_the_first_run_in_parts_given_out_twice_is_not_mixed(resultdb: ResultDB) -> None:
+    first = [result("a", epoch=1, a="1", replace=False), result("a", epoch=1, b="1")]
+    second = [result("a", epoch=2, c="2", replace=False), result("a", epoch=2, d="2")]
+    for order in ([*first, *second], [*second, *first], [first[0], *second, first[1]]):
+        resultdb.drop(P, "")
+        for one in order:
+            resultdb.store([one])
+        assert stored(resultdb, "a") == {"c": (0, "2"), "d": (0, "2")}
+
+
 def test_it_is_said_when_a_clock_was_ahead(resultdb: ResultDB, caplog: pytest.LogCaptureFixture) -> None:
     """The taskdb was put back from a copy of before, so the leader row knows nothing of that time."""
     now = int(time.time() * 1000)
