@@ -13,8 +13,8 @@ from pyspider_lite.processor.lane import Lane
 SLOW = 1.0
 #: pages that may be set aside at once
 ASIDE = 2
-#: seconds for which a project is known to have pages that take long
-REMEMBERED = 60.0
+#: seconds for which it is known how long a project's pages take, and how much of that the last one tells
+REMEMBERED, NEWEST = 60.0, 0.2
 #: seconds at most that pages wait for one of their project before they go back to the queue
 GIVE_BACK = 10.0
 #: the same when they take so much memory that nothing else is taken: sending it around takes time, too
@@ -27,22 +27,28 @@ class Turns:
     """Which projects wait, and for how long. Pure; ``now`` is the time in seconds of any clock."""
 
     def __init__(self) -> None:
-        #: projects of which a page took long, and when
-        self._slow: dict[str, float] = {}
+        #: projects of which a page took long: what their pages take, seconds, the newer the more it counts, and when the last one was over
+        self._slow: dict[str, tuple[float, float]] = {}
         self._gave_back = self._next_give_back = float("-inf")
 
     def took(self, project: str, seconds: float, now: float) -> bool:
-        """A page is over; whether it took long."""
-        if seconds >= SLOW:
-            self._slow[project] = now
-        return seconds >= SLOW
+        """A page is over; whether this changes which projects are slow."""
+        usual = self._slow[project][0] if project in self._slow else None
+        if usual is None and seconds < SLOW:
+            return False
+        takes = seconds if usual is None else usual + NEWEST * (seconds - usual)
+        if takes >= SLOW:
+            self._slow[project] = (takes, now)
+        else:
+            self._slow.pop(project, None)
+        return usual is None or takes < SLOW
 
     def waiting(self, aside: Collection[str], full: bool, now: float) -> frozenset[str]:
         """Pages of projects of which one is aside wait for it. Where no more can be set aside (``full``), so do those of others that were
         slow: they take turns in the lanes that are aside, and do not stop all else once more."""
         if not full:
             return frozenset(aside)
-        self._slow = {name: when for name, when in self._slow.items() if when >= now - REMEMBERED}
+        self._slow = {name: known for name, known in self._slow.items() if known[1] >= now - REMEMBERED}
         return frozenset(aside) | self._slow.keys()
 
     def give_back(self, longest: float, crowded: bool, now: float) -> bool:

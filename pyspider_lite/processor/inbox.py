@@ -34,6 +34,8 @@ class Inbox:
         self._suspects: dict[QueueName, deque[Page]] = {queue: deque() for queue in _BATCHES}
         self._paused = False
         self._held = False
+        #: when projects with pages that wait apart had their last turn, counted
+        self._turns: dict[str, int] = {}
         #: seconds that control work had more than pages
         self._ahead = 0.0
 
@@ -71,15 +73,22 @@ class Inbox:
             self._changed.notify_all()
 
     def get_parked(self, besides: Collection[str]) -> Page | None:
-        """The page that waited longest of the projects that have to wait, but for these."""
+        """The next page of those that wait apart, but for these projects: in turns by project, and of each control work first."""
         with self._changed:
-            for pages in self._parked.values():
-                for index, page in enumerate(pages):
-                    if page.task.project not in besides:
-                        del pages[index]
-                        self._sizes.pop(page.task.key, None)
-                        return page
-            return None
+            firsts: dict[str, tuple[QueueName, Page]] = {}
+            for queue, pages in self._parked.items():
+                for page in pages:
+                    firsts.setdefault(page.task.project, (queue, page))
+            turns = {project: self._turns.get(project, 0) for project in firsts}
+            able = [project for project in firsts if project not in besides]
+            if not able:
+                return None
+            project = min(able, key=turns.__getitem__)
+            self._turns = {**turns, project: max(self._turns.values(), default=0) + 1}
+            queue, page = firsts[project]
+            self._parked[queue].remove(page)
+            self._sizes.pop(page.task.key, None)
+            return page
 
     def take_parked(self, suspects: bool = False) -> dict[QueueName, list[Page]]:
         """All pages that wait apart, which are here no longer; with ``suspects`` those, too."""

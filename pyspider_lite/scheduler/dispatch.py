@@ -29,6 +29,9 @@ MIN_BUDGET = 200
 MAX_BATCH = 100
 #: tasks that a project gets in its turn, as far as it has them: reading and committing costs a statement a project
 MIN_SHARE = 10
+#: a part of the budget so large comes on top, for projects that have next to nothing in flight: if what others have does not come back,
+#: they go on all the same
+RESERVE = 1 / 4
 #: without them nothing that fetchers bring is over
 NEEDED = (Role.PROCESSOR, Role.RESULT_WORKER)
 #: projects that the watchdog looks at, at most
@@ -77,14 +80,21 @@ class Dispatcher:
         """Give out what may go now; how many tasks went."""
         pools = self._leases.pool_sizes(Role.FETCHER)
         size = max(1, min(MAX_BATCH, min(pools, default=100) // 4))
-        total = max(MIN_BUDGET, 2 * sum(pools))
-        room = min(total - self._leases.tasks.total(), self._tasks_out.room() * size)
         if self.gate.holds:
             return self._dispatch_alone(projects, now)
+        budget = max(MIN_BUDGET, 2 * sum(pools))
+        room = budget - self._leases.tasks.total()
+        # while another has due work no project may hold more than half of the budget
+        cap, alone = budget // 2, budget
+        if room <= 0:
+            room += int(RESERVE * budget)
+            cap = alone = room // 2
+            projects = [project for project in projects if self._leases.tasks[project.name] < cap]
+        room = min(room, self._tasks_out.room() * size)
         if room <= 0:
             return 0
-        ready = self._ready(projects, room, total, now)
-        chosen = self._choose(ready, room, total, now)
+        ready = self._ready(projects, room, cap, now)
+        chosen = self._choose(ready, room, alone if len(ready) == 1 else cap, now)
         try:
             tasks = [task for project, keys in chosen for task in self._read(project, keys, now)]
         except Exception:
@@ -171,7 +181,7 @@ class Dispatcher:
             self._send_tasks([(given, ticket)], self._sender.processors)
         return True
 
-    def _ready(self, projects: Sequence[ProjectRun], room: int, total: int, now: float) -> list[ProjectRun]:
+    def _ready(self, projects: Sequence[ProjectRun], room: int, cap: int, now: float) -> list[ProjectRun]:
         """Projects with something to give out, who waited longest first; no more of them than fill ``room`` with their shares."""
         waiting = sorted((project for project in projects if project.wake_at <= now), key=_turn)
         ready: list[ProjectRun] = []
@@ -180,7 +190,7 @@ class Dispatcher:
                 break
             if self._look(project, now):
                 ready.append(project)
-                room -= max(0, self._count(project, MIN_SHARE, total // 2, now))
+                room -= max(0, self._count(project, MIN_SHARE, cap, now))
         return ready
 
     def _count(self, project: ProjectRun, share: int, cap: int, now: float, chosen: int = 0) -> int:
@@ -208,12 +218,11 @@ class Dispatcher:
         return key in self._leases.in_flight() or key in self.gate.parked
 
     def _choose(
-        self, ready: list[ProjectRun], room: int, total: int, now: float
+        self, ready: list[ProjectRun], room: int, cap: int, now: float
     ) -> list[tuple[ProjectRun, list[DueKey]]]:
-        """Equal shares, round by round; no project may hold more than half of the budget while another has due work."""
+        """Equal shares, round by round; no project may hold more than ``cap`` in flight."""
         waiting = ready
         chosen: dict[str, list[DueKey]] = {project.name: [] for project in ready}
-        cap = total if len(ready) == 1 else total // 2
         while waiting and room > 0:
             share = max(MIN_SHARE, room // len(waiting))
             still: list[ProjectRun] = []

@@ -77,6 +77,20 @@ def test_parked_projects_wait_apart_and_leave_room():
     assert rest(box) == slow[2:] and box.get_parked(()) is None
 
 
+def test_projects_that_wait_apart_take_turns():
+    """Messages of one without end let pages of the others go."""
+    box = Inbox()
+    box.park(frozenset({"a", "b", "c"}))
+    box.put(PAGES, [page("a", n) for n in range(3)])
+    box.put(CONTROL, [page(project, n) for n in range(10, 13) for project in ("b", "c", "a")])
+    order = []
+    for _ in range(6):
+        found = box.get_parked(())
+        order.append((found.task.project, int(found.task.url.rpartition("/")[2])))
+    assert order == [("b", 10), ("c", 10), ("a", 10), ("b", 11), ("c", 11), ("a", 11)]
+    assert [box.get_parked({"b", "c"}).task.url for _ in range(3)][1:] == [page("a", n).task.url for n in (0, 1)]
+
+
 def test_what_waits_apart_is_bounded_and_can_be_taken(monkeypatch):
     monkeypatch.setattr(inbox, "PARKED", 3)
     monkeypatch.setattr(inbox, "PARKED_BYTES", 1000)

@@ -255,6 +255,28 @@ def test_no_project_holds_more_than_half_while_another_waits(crawl: Crawl) -> No
     assert len(crawl.scheduler.leases) == 200
 
 
+def test_a_project_whose_runs_do_not_come_back_holds_up_no_other(crawl: Crawl) -> None:
+    """It was alone when it took all of the budget; each that comes later gets a part of what is on top."""
+    names = ["slow", "second", "third", "fourth"]
+    for name in names:
+        crawl.project(name)
+    crawl.ready(*names)
+    crawl.submit(*[new(str(n), "slow") for n in range(1_000)])
+    assert len(crawl.tasks()) == 200
+    got = {}
+    for name in names[1:]:
+        crawl.submit(*[new(str(n), name) for n in range(1_000)])
+        crawl.step(after=1)
+        got[name] = [task for task in crawl.tasks() if task.project == name]
+    assert [len(tasks) for tasks in got.values()] == [25, 12, 6]
+    # they go on with what comes back, and the slow one gets nothing more
+    quick = sum(got.values(), [])
+    for _ in range(5):
+        crawl.step(*map(done, quick), after=1)
+        quick = crawl.tasks()
+        assert {task.project for task in quick} == {"second", "third", "fourth"} and len(quick) > 30
+
+
 @pytest.mark.behaviour("X-M5")
 def test_the_budget_is_twice_the_pools(crawl: Crawl) -> None:
     crawl.project()
