@@ -11,8 +11,9 @@ from pyspider_lite.processor.lane import Lane
 
 #: seconds that a page may run while others wait behind it
 SLOW = 1.0
-#: pages that may be set aside at once
-ASIDE = 2
+#: lanes aside in which pages follow each other, and lanes aside at most: so many projects of which nobody knew that they are slow hold up
+#: nobody, whose next pages take turns in the first ones
+ASIDE, MOST_ASIDE = 2, 6
 #: seconds for which it is known how long a project's pages take, and how much of that the last one tells
 REMEMBERED, NEWEST = 60.0, 0.2
 #: seconds at most that pages wait for one of their project before they go back to the queue
@@ -44,8 +45,8 @@ class Turns:
         return usual is None or takes < SLOW
 
     def waiting(self, aside: Collection[str], full: bool, now: float) -> frozenset[str]:
-        """Pages of projects of which one is aside wait for it. Where no more can be set aside (``full``), so do those of others that were
-        slow: they take turns in the lanes that are aside, and do not stop all else once more."""
+        """Pages of projects of which one is aside wait for it. Where enough is set aside (``full``), so do those of others that were
+        slow: they take turns in the lanes that are aside."""
         if not full:
             return frozenset(aside)
         self._slow = {name: known for name, known in self._slow.items() if known[1] >= now - REMEMBERED}
@@ -73,12 +74,17 @@ class Aside:
 
     @property
     def full(self) -> bool:
-        """No other can be set aside."""
+        """Who is known to be slow has to wait."""
         return len(self.lanes) >= ASIDE
+
+    @property
+    def has_place(self) -> bool:
+        """One more may be set aside."""
+        return len(self.lanes) < MOST_ASIDE
 
     def prepare(self) -> None:
         """Have a spare lane: it takes half a second to come up, and who has quick pages only never needs it."""
-        if not self.spare and not self.full:
+        if not self.spare and self.has_place:
             self.spare.append(self._make())
             self.spare[0].child.prepare()
 
@@ -99,7 +105,7 @@ class Aside:
     def over(self, lane: Lane, page: Page, goes_on: bool) -> None:
         """The page of a lane that is aside is over: another takes its turn there, if one waits and the lane ``goes_on``."""
         busy = {other.page.task.project for other in self.lanes if other is not lane and other.page}
-        following = self._inbox.get_parked(busy) if goes_on else None
+        following = self._inbox.get_parked(busy) if goes_on and len(self.lanes) <= ASIDE else None
         if following is not None:
             lane.begin([following])
             if following.task.project != page.task.project:
@@ -108,7 +114,10 @@ class Aside:
         self.lanes.remove(lane)
         # it lets others go first for ever, so the next one is run by another child
         lane.child.kill()
-        self.spare.append(lane)
+        if len(self.lanes) + len(self.spare) < ASIDE:
+            self.spare.append(lane)
+        else:
+            lane.child.close()
         self._park()
 
     def give_back(self) -> dict[QueueName, list[Page]]:

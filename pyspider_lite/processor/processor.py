@@ -257,7 +257,7 @@ class Processor:
             self._look_aside()
             if lane.runs_for >= SLOW:
                 suspect = lane.page is not None and lane.page.task.suspect
-                if not (self._aside.full or suspect or self._inbox.suspects):
+                if self._aside.has_place and not (suspect or self._inbox.suspects):
                     self._lane = self._aside.put(lane)
                     return
                 self._inbox.pause()
@@ -281,7 +281,6 @@ class Processor:
         for one in over:
             if one.ended:
                 self._aside.took(one.page, one.took)
-            if one.ended:
                 _log(one.page, one.reports)
             self._outbox.take(one)
         if not over:

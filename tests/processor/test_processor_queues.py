@@ -10,6 +10,7 @@ from pyspider_lite.flight_recorder import FlightRecorder
 from pyspider_lite.models.batch import PageBatch
 from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.worker import Beat, Claim, Release
+from pyspider_lite.processor import aside
 from pyspider_lite.processor.aside import SLOW
 
 
@@ -91,7 +92,8 @@ def test_a_project_of_slow_pages_runs_one_at_a_time_and_leaves_room_for_others(r
 
 
 @pytest.mark.behaviour("P1")
-def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
+def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path, monkeypatch):
+    monkeypatch.setattr(aside, "MOST_ASIDE", 2)
     slow = [rig.page(until_told(tmp_path), project=name) for name in ("p", "r", "s")]
     others = [rig.page(OK, "quiet", project="q") for _ in range(3)]
     control = rig.page(OK, "quiet", project="q", control="c1", run=0)
@@ -106,8 +108,25 @@ def test_pages_behind_many_slow_ones_are_given_back(rig, tmp_path):
     assert all(rig.report_of(page).ok for page in [*slow, *others, control])
 
 
-def test_many_slow_projects_take_turns_and_stop_all_else_once(rig, tmp_path):
+def test_projects_of_which_nobody_knew_that_they_are_slow_stop_nobody(rig, tmp_path):
+    slow = [rig.page(until_told(tmp_path), project=name) for name in ("v", "w", "x", "y", "z")]
+    for number, page in enumerate(slow, 1):
+        rig.put(page)
+        rig.until(lambda number=number: len(rig.processor._aside.lanes) == number)
+        assert rig.run(rig.page(OK, project="q")).ok
+    for page in slow:
+        tell(tmp_path, page)
+        assert rig.report_of(page).ok
+    rig.until(lambda: not rig.processor._aside.lanes)
+    assert len(rig.processor._aside.spare) == aside.ASIDE
+    assert rig.run(rig.page(OK, project="v")).ok
+
+
+def test_many_slow_projects_take_turns_and_stop_all_else_once(rig, tmp_path, monkeypatch):
     """Four of them, where two can be set aside."""
+    monkeypatch.setattr(aside, "MOST_ASIDE", 2)
+    # what is on its way to the queue and back misses its turn
+    monkeypatch.setattr(aside.Turns, "give_back", lambda *args: False)
     slow = {name: [rig.page(until_told(tmp_path), project=name) for _ in range(2)] for name in ("w", "x", "y", "z")}
     for name in ("w", "x"):
         rig.put(slow[name][0])
