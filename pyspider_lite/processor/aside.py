@@ -16,6 +16,8 @@ SLOW = 1.0
 ASIDE, MOST_ASIDE = 2, 6
 #: seconds for which it is known how long a project's pages take, and how much of that the last one tells
 REMEMBERED, NEWEST = 60.0, 0.2
+#: projects of which that is known at most, unless they are slow
+MOST_PROJECTS = 10_000
 #: seconds at most that pages wait for one of their project before they go back to the queue
 GIVE_BACK = 10.0
 #: the same when they take so much memory that nothing else is taken: sending it around takes time, too
@@ -28,29 +30,26 @@ class Turns:
     """Which projects wait, and for how long. Pure; ``now`` is the time in seconds of any clock."""
 
     def __init__(self) -> None:
-        #: projects of which a page took long: what their pages take, seconds, the newer the more it counts, and when the last one was over
-        self._slow: dict[str, tuple[float, float]] = {}
+        #: what the pages of a project take, seconds, the newer the more it counts, and when the last one was over
+        self._takes: dict[str, tuple[float, float]] = {}
         self._gave_back = self._next_give_back = float("-inf")
 
     def took(self, project: str, seconds: float, now: float) -> bool:
         """A page is over; whether this changes which projects are slow."""
-        usual = self._slow[project][0] if project in self._slow else None
-        if usual is None and seconds < SLOW:
-            return False
+        usual = self._takes[project][0] if project in self._takes else None
         takes = seconds if usual is None else usual + NEWEST * (seconds - usual)
-        if takes >= SLOW:
-            self._slow[project] = (takes, now)
-        else:
-            self._slow.pop(project, None)
-        return usual is None or takes < SLOW
+        self._takes[project] = (takes, now)
+        if len(self._takes) > MOST_PROJECTS:
+            self._takes = {name: known for name, known in self._takes.items() if known[0] >= SLOW}
+        return (takes >= SLOW) != (usual is not None and usual >= SLOW)
 
     def waiting(self, aside: Collection[str], full: bool, now: float) -> frozenset[str]:
         """Pages of projects of which one is aside wait for it. Where enough is set aside (``full``), so do those of others that were
         slow: they take turns in the lanes that are aside."""
         if not full:
             return frozenset(aside)
-        self._slow = {name: known for name, known in self._slow.items() if known[1] >= now - REMEMBERED}
-        return frozenset(aside) | self._slow.keys()
+        self._takes = {name: known for name, known in self._takes.items() if known[1] >= now - REMEMBERED}
+        return frozenset(aside).union(name for name, known in self._takes.items() if known[0] >= SLOW)
 
     def give_back(self, longest: float, crowded: bool, now: float) -> bool:
         """Whether those that wait go back to their queue now, by the seconds that the ``longest`` page has run; ``crowded``: they keep
