@@ -1,4 +1,5 @@
-"""Orders to one worker (`cluster pause|resume|drain|stop`): a small queue of its own on the broker, which each worker looks into.
+"""Orders to one worker (`cluster pause|resume|drain|stop`): a small queue of its own on the broker, at which each worker waits, or
+looks into it where waiting is not cheap.
 
 So they reach every role from wherever the broker can be reached, without a port. `heartbeat` looks for the workers, the scheduler's
 daemon for itself; `give` is the other end, for the command line.
@@ -19,7 +20,7 @@ from pyspider_lite.models.worker import Order, OrderKind
 
 logger = logging.getLogger(__name__)
 
-#: seconds between two looks
+#: seconds between two looks, where a look is no wait
 LOOK_EACH = 1.0
 #: seconds after which an order is no longer what anybody wants; a broker may forget an unused queue after as many
 MAX_AGE = 60
@@ -76,17 +77,19 @@ class OrderWatch(threading.Thread):
         self._ending = threading.Event()
 
     def stop(self) -> None:
-        """Follow no more orders; does not wait. Safe in a signal handler's thread."""
+        """Follow no more orders; does not wait."""
         self._ending.set()
+        if (queue := self._queue) is not None:
+            threading.Thread(target=queue.wake, daemon=True).start()
 
     def run(self) -> None:
         backoff = Backoff(LOOK_EACH, cap=10.0)
         delay = LOOK_EACH
         while not self._ending.wait(delay):
             try:
-                self._look()
+                waited = self._look()
                 backoff.reset()
-                delay = LOOK_EACH
+                delay = 0.0 if waited else LOOK_EACH
             except Exception as error:
                 expected = isinstance(error, QueueError)
                 logger.debug("orders cannot be looked for: %s", error, exc_info=not expected)
@@ -94,16 +97,19 @@ class OrderWatch(threading.Thread):
                 delay = backoff.next()
         self._close()
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """True if it waited for an order, as far as that is cheap."""
         if self._queue is None:
             self._queue = self._connect()
-        for received in self._queue.get(_MOST, 0):
+        patience = self._queue.patience
+        for received in self._queue.get(_MOST, patience):
             try:
                 self._follow(codec.decode(received.body, Order))
             except BrokenMessage as error:
                 logger.warning("an order was ignored: %s", error)
             except Exception:
                 logger.exception("an order could not be followed")
+        return patience > 0
 
     def _follow(self, order: Order) -> None:
         age = time.time() - order.time

@@ -5,12 +5,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from pyspider_lite import codec, message_queue, orders
+from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.message_queue.base import MessageQueue
@@ -157,3 +158,52 @@ def test_beats_say_the_state_at_once() -> None:
     until(lambda: states()[-1] == "stopping")
     assert role.told == ["stop"]
     worker.stop(2.0)
+
+
+@pytest.mark.parametrize("broker", ["redis", "rabbitmq"])
+def test_an_idle_worker_on_a_broker_waits_for_its_orders(broker: str, request: pytest.FixtureRequest) -> None:
+    url, prefix = request.getfixturevalue(broker).url, f"orders-{next(_spaces)}."
+
+    def connect(name: str) -> MessageQueue:
+        return message_queue.connect(url, name, prefix=prefix, expires=60)
+
+    role = Role()
+    with watched(lambda: connect("orders.w"), role) as watch, closing(connect("orders.w")) as queue:
+        orders.give(queue, OrderKind.PAUSE)
+        until(lambda: role.told == ["pause"])
+        began = time.monotonic()
+        orders.give(queue, OrderKind.RESUME)
+        until(lambda: role.told == ["pause", "resume"])
+        assert time.monotonic() - began < 0.5
+        watch.stop()
+        watch.join(1.0)
+        assert not watch.is_alive()
+
+
+def test_an_idle_worker_costs_redis_a_command_a_beat_and_one_each_few_seconds(redis: Redis) -> None:
+    prefix = f"orders-{next(_spaces)}."
+    info = WorkerInfo.make("fetcher", 10)
+
+    def connect(name: str) -> MessageQueue:
+        return message_queue.connect(redis.url, name, prefix=prefix)
+
+    worker = Heartbeat(
+        info,
+        lambda: connect("status_queue"),
+        interval=0.1,
+        orders=lambda: connect(orders.queue_name(info.worker)),
+    )
+    worker.obey(Role())  # type: ignore[arg-type]  # its methods are set one by one
+    worker.start()
+    with closing(redis.client()) as client:
+
+        def calls(command: str) -> int:
+            return int(client.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
+
+        start = calls("lpush")
+        until(lambda: calls("lpush") >= start + 3)
+        before = {command: calls(command) for command in ("lpush", "llen", "rpop", "brpop")}
+        until(lambda: calls("lpush") >= before["lpush"] + 20)
+        assert (calls("llen"), calls("rpop")) == (before["llen"], before["rpop"])
+        assert calls("brpop") <= before["brpop"] + 2
+    assert worker.stop(2.0)

@@ -5,7 +5,8 @@
 * Every put waits for the broker's confirm: without it a frozen broker "accepts" everything. ``mandatory`` turns a queue that was
   deleted behind our back into an error instead of silence.
 * A get acknowledges on receipt. While messages flow each is fetched with basic.get, which takes one and no more; for an empty queue a
-  consumer with a prefetch of 1 waits, and is cancelled before `get` returns, so that no message ever lies at a worker that is busy.
+  consumer with a prefetch of 1 waits, and is cancelled before `get` returns, so that no message ever lies at a worker that is busy. Both
+  are commands, so it is cheap to wait long; whether somebody wants it to end is looked at meanwhile.
 * A late_ack queue keeps heartbeats going: the messages of a machine that vanished come back after a minute.
 * The queue is declared only where there is none, so one that was made otherwise (a quorum queue, a policy's) is taken as it is.
 """
@@ -25,6 +26,8 @@ from pyspider_lite.models.names import QueueName
 
 #: seconds between heartbeats of those who hold messages; the broker waits for two
 _HEARTBEAT = 30
+#: seconds for which a wait is worth its commands, below PATIENCE as on Redis; and between two looks at whether it was woken
+_LONG_WAIT, _WAKE_NOTICED = 3.0, 0.25
 #: seconds that a parting may take
 _GOODBYE = 1.0
 #: seconds after which one may come back whom the broker refused
@@ -42,6 +45,8 @@ class AmqpQueue(KombuQueue):
 
     #: the last look found a message: the next one will
     _flowing = False
+    _woken = False
+    patience = _LONG_WAIT
 
     def __init__(self, broker: Broker, name: str, *, prefix: str = "", **options: Any) -> None:
         if prefix.startswith(_RESERVED):
@@ -49,6 +54,10 @@ class AmqpQueue(KombuQueue):
                 f"queue-prefix {prefix}: queues whose names begin with {_RESERVED} are the broker's own; choose another prefix"
             )
         super().__init__(broker, name, prefix=prefix, **options)
+
+    def wake(self) -> None:
+        """See the contract."""
+        self._woken = True
 
     def _describe_server(self, keywords: dict[str, Any]) -> Any:
         options = {"confirm_publish": True, "on_blocked": self._on_blocked, "frame_handler": _frames}
@@ -118,11 +127,12 @@ class AmqpQueue(KombuQueue):
         arrived: list[Any] = []
         end = time.monotonic() + wait
         consumer = self._channel.basic_consume(self._key, callback=arrived.append)
-        while not arrived and (left := end - time.monotonic()) > 0:
+        while not (arrived or self._woken) and (left := end - time.monotonic()) > 0:
             try:
-                self._connection.drain_events(timeout=min(left, _HEARTBEAT / 3))
+                self._connection.drain_events(timeout=min(left, _WAKE_NOTICED))
             except TimeoutError:
                 self._beat()
+        self._woken = False
         self._channel.basic_cancel(consumer)  # what is on its way arrives before the answer
         return arrived[0] if arrived else None
 

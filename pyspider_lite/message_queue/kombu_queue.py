@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 CONTENT_TYPE = "application/x-pyspider-lite"
 #: seconds between looks at a queue that has no room, or that can only be looked at: from, to
 _FIRST_LOOK, _LAST_LOOK = 0.01, 0.25
-#: seconds that what was seen of a queue's length is good for
-_LOOK_HOLDS = 1.0
 
 
 class KombuQueue:
     """One queue on any kombu transport: it looks for messages up to four times a second, and is not for much traffic."""
 
     patience = 0.0
+    #: seconds that what was seen of the queue's length is good for
+    _look_holds = 1.0
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class KombuQueue:
     # --- bounds ---
 
     def _wait_for_room(self, timeout: float) -> None:
-        if self._credit > 0 and time.monotonic() < self._looked + _LOOK_HOLDS:
+        if self._credit > 0 and time.monotonic() < self._looked + self._look_holds:
             return
         end = time.monotonic() + max(timeout, 0.0)
         pause = _FIRST_LOOK

@@ -16,6 +16,7 @@ import base64
 import contextlib
 import functools
 import json
+import math
 import time
 import uuid
 from collections.abc import Iterator
@@ -111,6 +112,8 @@ class RedisQueue(KombuQueue):
     _client_id = 0
     _woken = False
     patience = _LONGEST_BLOCK
+    #: each put tells the length: who puts seldom, as an idle worker its beats, needs not ask for it before
+    _look_holds = math.inf
 
     def _describe_server(self, keywords: dict[str, Any]) -> Any:
         keywords = dict(keywords)
