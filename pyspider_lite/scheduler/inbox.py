@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from pyspider_lite.models.batch import NewTaskBatch, StatusBatch, StatusItem
 from pyspider_lite.models.report import Report
+from pyspider_lite.models.worker import Beat
 
 #: messages that wait at most, and about how many tasks in them: a message may bring 5,000, and all that came is committed before anything
 #: is given out (measured with 100,000 tasks in 20 messages on a busy machine: 10 s without a page)
@@ -54,6 +55,11 @@ def _tasks(item: StatusItem) -> int:
     return len(item.follows) if item.parts else _PART
 
 
+def _is_news(item: StatusItem) -> bool:
+    """Not so a beat that says no more than that an idle worker is there still: a hundred workers send fifty a second."""
+    return not isinstance(item, Beat) or bool(item.holds or item.state or item.leaving)
+
+
 class Inbox:
     """Filled by the I/O threads, emptied by the loop."""
 
@@ -62,7 +68,8 @@ class Inbox:
         self._heard = Heard()
         self._waiting = 0
         self._tasks = 0
-        self._woken = False
+        #: something came that the loop has to look at now
+        self._news = self._woken = False
         self._collected = 0.0
 
     def room(self, seconds: float) -> bool:
@@ -75,19 +82,20 @@ class Inbox:
         with self._changed:
             self._heard.status.append(batch)
             self._tasks += sum(map(_tasks, batch.items))
-            self._came()
+            self._came(any(map(_is_news, batch.items)))
 
     def new_tasks(self, batch: NewTaskBatch, ack: Callable[[], None]) -> None:
         """A message of newtask_queue."""
         with self._changed:
             self._heard.new.append((batch, ack))
             self._tasks += len(batch.tasks)
-            self._came()
+            self._came(True)
 
-    def _came(self) -> None:
+    def _came(self, news: bool) -> None:
         self._waiting += 1
         # who gathers needs not wake for each
-        if self._waiting == 1 or self._full():
+        if (news and not self._news) or self._full():
+            self._news = True
             self._changed.notify_all()
 
     def sent(self, batch: str) -> None:
@@ -120,8 +128,9 @@ class Inbox:
             if self._changed.wait_for(self._something, timeout):
                 self._changed.wait_for(self._full, min(self._collected + GATHER, due) - time.monotonic())
             self._collected = time.monotonic()
-            heard, self._heard, self._woken = self._heard, Heard(), False
+            heard, self._heard = self._heard, Heard()
             self._waiting = self._tasks = 0
+            self._news = self._woken = False
             self._changed.notify_all()
             return heard
 
@@ -129,4 +138,4 @@ class Inbox:
         return self._woken or self._waiting >= CAPACITY or self._tasks >= MAX_TASKS
 
     def _something(self) -> bool:
-        return self._woken or self._waiting > 0 or bool(self._heard.sent or self._heard.commands)
+        return self._woken or self._news or bool(self._heard.sent or self._heard.commands)

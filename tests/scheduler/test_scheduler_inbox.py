@@ -1,12 +1,16 @@
 """What the scheduler's inbox takes before its loop has looked: so many messages, and about so many tasks."""
 
+import time
+
 import pytest
 from msgspec import Raw
 
 from pyspider_lite import codec
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask
+from pyspider_lite.models.worker import Release
 from pyspider_lite.scheduler import inbox as inbox_module
 from pyspider_lite.scheduler.inbox import CAPACITY, MAX_TASKS, Inbox
 
@@ -66,4 +70,27 @@ def test_it_gathers_until_the_loop_has_something_to_do(monkeypatch: pytest.Monke
     assert len(inbox.collect(60).status) == 1
     for _ in range(CAPACITY):
         inbox.status(StatusBatch(items=[]))
+    assert len(inbox.collect(60).status) == CAPACITY
+
+
+def test_the_beat_of_an_idle_worker_is_no_reason_to_wake_up() -> None:
+    """It is heard with whatever comes next; one that says more, or a full inbox, is."""
+    worker = WorkerInfo.make("fetcher", 10)
+    idle = StatusBatch(items=[worker.beat()])
+    for news in (
+        [worker.beat(leaving=True)],
+        [worker.beat(state="paused")],
+        [worker.beat(holds={"b": [("p", "t", 0)]})],
+        [worker.beat(), Release(worker=worker.worker, runs=[("p", "t", 0)])],
+    ):
+        inbox = Inbox()
+        inbox.status(idle)
+        began = time.monotonic()
+        assert len(inbox.collect(0.1).status) == 1
+        assert time.monotonic() - began >= 0.1
+        inbox.status(idle)
+        inbox.status(StatusBatch(items=news))
+        assert len(inbox.collect(60).status) == 2
+    for _ in range(CAPACITY):
+        inbox.status(idle)
     assert len(inbox.collect(60).status) == CAPACITY
