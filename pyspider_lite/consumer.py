@@ -36,7 +36,7 @@ _MAX_OWED = 100
 class Consumer(threading.Thread, Generic[M]):
     """Takes messages of type ``kind`` off one queue and delivers them, one at a time, on its own thread.
 
-    ``room(seconds)`` blocks up to that long until the role can take more, and says whether it can (None: it always can).
+    ``room(seconds)`` blocks up to that long until the role can take more, and says how many messages at most (None: always one).
     ``broken(queue, reason, body)`` gets what cannot be read or delivered. With ``ack`` the queue is a late_ack one:
     ``deliver(message, ack)``; ``ack()`` may be called from any thread and once is enough; it is done by the consumer's thread.
     What is not acknowledged when the connection breaks or the consumer stops comes again. With ``watch`` the queue is looked at four
@@ -50,7 +50,7 @@ class Consumer(threading.Thread, Generic[M]):
         deliver: Callable[..., None],
         *,
         broken: Callable[[str, str, bytes], None],
-        room: Callable[[float], bool] | None = None,
+        room: Callable[[float], int] | None = None,
         name: str = "consumer",
         ack: bool = False,
         watch: bool = False,
@@ -110,10 +110,11 @@ class Consumer(threading.Thread, Generic[M]):
         if owed >= _MAX_OWED:
             self._wait_for_ack(PATIENCE)
             return
-        if self._room is not None and not self._room(0.05 if owed else _STOP_NOTICED):
+        limit = 1 if self._room is None else int(self._room(0.05 if owed else _STOP_NOTICED))
+        if not limit:
             return
         # acks are owed to this connection: look at the queue without waiting, then wait for an ack
-        received = self._connection.call(partial(_get, 0.0 if owed else _STOP_NOTICED, self._watch))
+        received = self._connection.call(partial(_get, limit, 0.0 if owed else _STOP_NOTICED, self._watch))
         if received is None:
             self._forget_acks()
             return
@@ -172,10 +173,10 @@ class Consumer(threading.Thread, Generic[M]):
             self._acked.clear()
 
 
-def _get(timeout: float, watch: bool, queue: MessageQueue) -> list[tuple[str, Received]]:
+def _get(limit: int, timeout: float, watch: bool, queue: MessageQueue) -> list[tuple[str, Received]]:
     if timeout and not watch:
         timeout = max(timeout, queue.patience)
-    return [(queue.name, received) for received in queue.get(1, timeout)]
+    return [(queue.name, received) for received in queue.get(limit, timeout)]
 
 
 def _ack(received: list[Received], queue: MessageQueue) -> bool:

@@ -28,6 +28,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from pyspider_lite.errors import QueueError
+from pyspider_lite.message_queue.base import Received
 from pyspider_lite.message_queue.broker_url import PATIENCE
 from pyspider_lite.message_queue.kombu_queue import KombuQueue, as_bytes
 
@@ -111,6 +113,8 @@ class RedisQueue(KombuQueue):
     #: of the connection on which it waits
     _client_id = 0
     _woken = False
+    #: RPOP takes a count
+    _pops_many = True
     patience = _LONGEST_BLOCK
     #: each put tells the length: who puts seldom, as an idle worker its beats, needs not ask for it before
     _look_holds = math.inf
@@ -142,6 +146,16 @@ class RedisQueue(KombuQueue):
             with contextlib.closing(redis.Redis(connection_pool=pool)) as other:
                 other.client_unblock(self._client_id)
                 pool.disconnect()
+
+    def get(self, limit: int, timeout: float) -> list[Received]:
+        """See the contract."""
+        if limit == 1 or self._late_ack or not self._pops_many:
+            return super().get(limit, timeout)
+        received = super().get(1, timeout)
+        if received:
+            with contextlib.suppress(QueueError), self._reach():  # the next call meets the error again
+                received += [Received(unwrap(entry)) for entry in self._pop_many(limit - 1)]
+        return received
 
     def _publish(self, body: bytes) -> int | None:
         client = self._channel.client
@@ -180,6 +194,16 @@ class RedisQueue(KombuQueue):
         else:
             entry = client.rpop(self._key)
         return entry  # type: ignore[no-any-return]
+
+    def _pop_many(self, limit: int) -> list[bytes]:
+        """The oldest entries, by one command. Redis before 6.2 knows no such: it is asked for each from the next time on."""
+        try:
+            return self._channel.client.rpop(self._key, limit) or []
+        except redis.ResponseError as error:
+            if "number of arguments" not in str(error):
+                raise
+            self._pops_many = False
+            return []
 
     def _acknowledge(self, tags: list[Any]) -> None:
         pipe = self._channel.client.pipeline(transaction=False)

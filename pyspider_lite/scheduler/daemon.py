@@ -180,8 +180,14 @@ class SchedulerDaemon:
             first = leadership.first and not self._has_workers()
             self._purge(first, lost)
             scheduler = self._make_scheduler(epoch, first, tasks_out, pages_out)
-            full = functools.partial(_is_full, scheduler)
-            consumers = queues.consumers(self._connect, inbox, leadership, full=full, overhear=self._roster.hear)
+            consumers = queues.consumers(
+                self._connect,
+                inbox,
+                leadership,
+                full=functools.partial(_is_full, scheduler),
+                idle=functools.partial(_is_idle, scheduler),
+                overhear=self._roster.hear,
+            )
             for thread in (*consumers, watch):
                 thread.start()
             self._clock.went_back = False
@@ -307,3 +313,8 @@ class SchedulerDaemon:
 
 def _is_full(scheduler: Scheduler) -> bool:
     return scheduler.backlog >= MAX_BACKLOG
+
+
+def _is_idle(scheduler: Scheduler) -> bool:
+    """Nothing is in flight, and whatever was is known."""
+    return not (len(scheduler.leases) or scheduler.leases.adopting)

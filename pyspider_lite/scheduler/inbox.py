@@ -65,6 +65,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._gave_out = threading.Event()
         self._heard = Heard()
         self._waiting = 0
         self._tasks = 0
@@ -76,6 +77,14 @@ class Inbox:
         """Wait up to ``seconds`` for room; for consumers."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting < CAPACITY and self._tasks < MAX_TASKS, seconds)
+
+    def rest(self, idle: Callable[[], bool], seconds: float) -> bool:
+        """If the scheduler is ``idle``, wait so long or until it gave something out; whether it was."""
+        self._gave_out.clear()
+        if not idle():
+            return False
+        self._gave_out.wait(seconds)
+        return True
 
     def status(self, batch: StatusBatch) -> None:
         """A message of status_queue."""
@@ -100,6 +109,7 @@ class Inbox:
 
     def sent(self, batch: str) -> None:
         """A publisher put a batch on its queue."""
+        self._gave_out.set()
         with self._changed:
             self._heard.sent.append(batch)
             self._changed.notify_all()

@@ -25,6 +25,10 @@ OUT_CAPACITY = 8
 _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, QueueName.RESULTS)
 
 
+#: seconds for which the beats of idle workers gather, and how many are taken at once then
+_REST, _BEATS = 0.2, 32
+
+
 class Outlet:
     """A publisher as the dispatcher sees it. Before each put it looks whether we lead still: what was ready when we were frozen, or cut
     off, is another's to give out by now."""
@@ -99,9 +103,15 @@ def consumers(
     leadership: Leadership,
     *,
     full: Callable[[], bool],
+    idle: Callable[[], bool],
     overhear: Callable[[StatusBatch], None],
 ) -> tuple[Consumer[StatusBatch], Consumer[NewTaskBatch]]:
-    """They take nothing while the scheduler is ``full``, or another may lead by now. ``overhear`` is told all that workers say as well."""
+    """They take nothing while the scheduler is ``full``, or another may lead by now. While it is ``idle`` workers have nothing to say but that
+    they live: that may gather, since to wake up for each beat of a hundred workers would be all that the scheduler does. ``overhear`` is told
+    all that workers say as well."""
+
+    #: messages of the last get from status_queue
+    came = 0
 
     def room(seconds: float) -> bool:
         # who may have been replaced takes nothing from the new leader
@@ -110,7 +120,16 @@ def consumers(
             return False
         return inbox.room(seconds)
 
+    def room_for_status(seconds: float) -> int:
+        nonlocal came
+        # so many, and there may be more: no time for a rest
+        quiet = inbox.rest(idle, _REST if came < _BEATS else 0.0)
+        came = 0
+        return room(seconds) and (_BEATS if quiet else 1)
+
     def status(batch: StatusBatch) -> None:
+        nonlocal came
+        came += 1
         overhear(batch)
         inbox.status(batch)
 
@@ -123,7 +142,7 @@ def consumers(
             StatusBatch,
             status,
             broken=broken,
-            room=room,
+            room=room_for_status,
             name=QueueName.STATUS,
             watch=True,
         ),

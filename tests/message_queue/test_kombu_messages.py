@@ -9,6 +9,7 @@ import amqp
 import kombu
 import msgspec
 import pytest
+import redis as redis_client
 
 from pyspider_lite import codec, message_queue
 from pyspider_lite.bench.servers.rabbitmq import RabbitMq
@@ -255,6 +256,32 @@ def test_a_queue_that_somebody_made_otherwise_is_used(rabbitmq: RabbitMq, stack:
     queue.put(b"x", 5)
     assert [one.body for one in queue.get(1, 5)] == [b"x"]
     channel.queue_delete(f"{prefix}q")
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_many_messages_of_redis_are_two_commands(
+    redis: Redis, stack: ExitStack, prefix: str, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """... and one each on a server of before 6.2."""
+    queue = opened(stack, redis.url, prefix)
+    asked: list[object] = []
+    rpop = redis_client.Redis.rpop
+
+    def spied(client: redis_client.Redis, name: str, count: int | None = None) -> object:
+        asked.append(count)
+        if old and count is not None:
+            raise redis_client.ResponseError("wrong number of arguments for 'rpop' command")
+        return rpop(client, name, count)
+
+    monkeypatch.setattr(redis_client.Redis, "rpop", spied)
+    bodies = [b"%d" % number for number in range(12)]
+    for body in bodies:
+        queue.put(body, 1)
+    taken: list[bytes] = []
+    for _ in range(3):
+        taken += [received.body for received in queue.get(6, 0)]
+    assert taken == bodies
+    assert asked == ([None, 5, *[None] * 12] if old else [None, 5, None, 5, None])
 
 
 def test_a_key_of_another_type_on_redis(redis: Redis, stack: ExitStack, prefix: str) -> None:

@@ -1,17 +1,20 @@
 """What the scheduler's inbox takes before its loop has looked: so many messages, and about so many tasks."""
 
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from msgspec import Raw
 
-from pyspider_lite import codec
+from pyspider_lite import codec, message_queue
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.models.batch import NewTaskBatch, StatusBatch
 from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.models.worker import Release
 from pyspider_lite.scheduler import inbox as inbox_module
+from pyspider_lite.scheduler import queues
 from pyspider_lite.scheduler.inbox import CAPACITY, MAX_TASKS, Inbox
 
 
@@ -94,3 +97,44 @@ def test_the_beat_of_an_idle_worker_is_no_reason_to_wake_up() -> None:
     for _ in range(CAPACITY):
         inbox.status(idle)
     assert len(inbox.collect(60).status) == CAPACITY
+
+
+def test_who_hears_idle_workers_rests_until_something_is_given_out() -> None:
+    inbox = Inbox()
+    assert not inbox.rest(lambda: False, 60)
+    assert inbox.rest(lambda: True, 0)
+
+    def idle() -> bool:
+        inbox.sent("b")  # between this question and the rest
+        return True
+
+    assert inbox.rest(idle, 60)
+
+
+def test_beats_of_idle_workers_are_taken_together() -> None:
+    """... however many there are, and one message at a time as soon as something is in flight."""
+    beat = codec.encode(StatusBatch(items=[WorkerInfo.make("fetcher", 10).beat()]))
+    space = f"memory://{__name__}"
+    queue = message_queue.connect(space, "status_queue")
+    inbox, heard, busy = Inbox(), [0], threading.Event()
+    status, _ = queues.consumers(
+        lambda name, late_ack: message_queue.connect(space, name, late_ack=late_ack),
+        inbox,
+        SimpleNamespace(overdue=False),  # type: ignore[arg-type]
+        full=lambda: False,
+        idle=lambda: not busy.is_set(),
+        overhear=lambda batch: heard.append(heard[-1] + 1),
+    )
+    for _ in range(100):
+        queue.put(beat, 0)
+    status.start()
+    try:
+        for count in (100, 101):
+            until = time.monotonic() + 10
+            while heard[-1] < count:
+                assert time.monotonic() < until
+                inbox.collect(0.01)
+            busy.set()
+            queue.put(beat, 0)
+    finally:
+        assert status.stop(2.0)
