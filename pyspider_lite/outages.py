@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 
+from pyspider_lite import answers
 from pyspider_lite.errors import DatabaseError, PyspiderLiteError
 
 logger = logging.getLogger(__name__)
@@ -114,6 +115,8 @@ def waiting() -> dict[str, float]:
         for waiter in _waiters:
             for where, since in waiter._away.items():
                 found[where] = min(since, found.get(where, since))
+    for where, since in answers.overdue(time.time()).items():
+        found[where] = min(since, found.get(where, since))
     return found
 
 
@@ -121,4 +124,4 @@ def reasons() -> dict[str, str]:
     """What cannot be reached now -> why, in the words of the last try, shortened."""
     away = waiting()
     with _lock:
-        return {where: _reasons[where][:_SHOWN] for where in away if where in _reasons}
+        return {where: _reasons.get(where, "it was asked and does not answer")[:_SHOWN] for where in away}

@@ -20,7 +20,7 @@ from pyspider_lite.models.names import QueueName
 from pyspider_lite.models.report import RETRIED, Item, Report
 from pyspider_lite.models.task import NewTask
 from pyspider_lite.models.worker import Beat, Claim, Release
-from pyspider_lite.result_worker import OneResultWorker, ResultWorker
+from pyspider_lite.result_worker import OneResultWorker, ResultWorker, result_worker
 from pyspider_lite.result_worker.on_result_watch import OnResultWatch
 from pyspider_lite.result_worker.rows import Work
 
@@ -49,13 +49,14 @@ class Flaky:
     """A resultdb that raises what ``fail`` gives for a batch, and counts."""
 
     def __init__(self, resultdb, fail):
-        self.resultdb, self.fail, self.calls = resultdb, fail, []
+        self.resultdb, self.fail, self.calls, self.late = resultdb, fail, [], False
 
     def projects(self):
         return self.resultdb.projects()
 
-    def store(self, results):
+    def store(self, results, *, late=False):
         self.calls.append(len(results))
+        self.late = late
         error = self.fail(results)
         if error is not None:
             raise error
@@ -204,6 +205,20 @@ def test_the_database_is_waited_for(rigs):
     away.clear()
     assert rig.reports(1)["t1"].ok
     assert rig.stored() == {"": 1}
+
+
+def test_what_is_in_hand_for_long_is_stored_as_late(rigs, monkeypatch):
+    """Others may have the same runs by then."""
+    monkeypatch.setattr(result_worker, "LATE", 0.5)
+    refused = [DatabaseError("locked")] * 3
+    rig = rigs(fail=lambda results: refused.pop() if refused else None)
+    rig.put(report("t1", 1))
+    rig.start()
+    rig.reports(1)
+    assert rig.flaky.late
+    rig.put(report("t2", 1))
+    rig.reports(2)
+    assert not rig.flaky.late
 
 
 def test_stopped_while_the_database_is_away_the_runs_are_given_back(rigs):

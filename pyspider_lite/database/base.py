@@ -276,10 +276,12 @@ class ProjectDB(Protocol):
 class ResultDB(Protocol):
     """Results, one row an item (behaviour D14; design, section 8)."""
 
-    def store(self, results: Sequence[TaskResult]) -> None:
+    def store(self, results: Sequence[TaskResult], *, late: bool = False) -> None:
         """Upsert a batch in one transaction. A row is replaced only by the same or a later run; ``replace`` drops the task's
         items of earlier runs in the same transaction, with ``complete`` also those of the same run that are not in the batch;
-        results of a generation that was dropped are ignored. A batch may hold several parts of one run."""
+        results of a generation that was dropped are ignored. A batch may hold several parts of one run.
+
+        ``late``: the runs may have been given to others meanwhile, which may store theirs at the same moment: nobody else stores then."""
         ...
 
     def projects(self) -> set[str]: ...

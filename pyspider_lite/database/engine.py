@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
+from pyspider_lite.answers import asking
 from pyspider_lite.database.dialect import LOCK_TABLES, UNLOCK_TABLES
 from pyspider_lite.database.many import Many
 from pyspider_lite.database.server import Description, Server
@@ -146,7 +147,7 @@ class Database:
     def _connected(self) -> Iterator[sa.Connection]:
         self._look_for_another()
         try:
-            with self._lock, self._translated(), self._engine.connect() as conn:
+            with self._lock, asking(self._shown), self._translated(), self._engine.connect() as conn:
                 yield conn
         except DatabaseError as error:
             if type(error) is DatabaseError and not self._memory:

@@ -12,7 +12,7 @@ from pyspider_lite.database.dialect import insert_missing, key_in, upsert
 from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.project_tables import ProjectTables
-from pyspider_lite.database.schema import DROPPED
+from pyspider_lite.database.schema import DROPPED, TURN
 from pyspider_lite.database.task_rows import chunks
 from pyspider_lite.database.url import Target
 from pyspider_lite.errors import DatabaseError, DataError
@@ -29,7 +29,9 @@ _COLUMNS = ("taskid", "full_taskid", "item", "full_item", "url", "result", "upda
 
 
 def _prepare(conn: sa.Connection) -> None:
-    schema.ensure(conn, DROPPED)
+    schema.ensure(conn, DROPPED, TURN)
+    if conn.execute(sa.select(TURN.c.id)).first() is None:
+        conn.execute(sa.insert(TURN).values(id=1))
 
 
 class _Statements:
@@ -68,27 +70,31 @@ class SqlResultDB:
         self._dialect = self._database.dialect
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
         self._statements = _Statements(self._dialect)
+        self._beside = sa.select(TURN.c.id).with_for_update(read=True)
+        self._alone = sa.select(TURN.c.id).with_for_update()
         self._dropped = sa.select(DROPPED.c.project, DROPPED.c.generation).where(key_in(DROPPED.c.project))
 
     def _complete(self, conn: sa.Connection, project: str) -> None:
         schema.ensure_results(conn, self._tables.name(project))
 
-    def store(self, results: Sequence[TaskResult]) -> None:
+    def store(self, results: Sequence[TaskResult], *, late: bool = False) -> None:
         by_project: dict[str, list[TaskResult]] = {}
         for result in results:
             by_project.setdefault(result.project, []).append(result)
         try:
-            self._store(by_project)
+            self._store(by_project, late)
         except DataError:
             raise
         except DatabaseError:
             # one of the tables may have been dropped, and its project made anew, since it was looked at
             self._tables.forget()
-            self._store(by_project)
+            self._store(by_project, late)
 
-    def _store(self, by_project: dict[str, list[TaskResult]]) -> None:
+    def _store(self, by_project: dict[str, list[TaskResult]], late: bool) -> None:
         self._tables.open(*self._not_dropped(by_project))
         with self._database.write() as conn:
+            # two stores at once do not see each other's rows, and would mix two runs
+            self._database.fetch(conn, self._alone if late else self._beside)
             # asked again: a table may be dropped, and its generation noted, between the two
             kept = self._kept(conn, by_project)
             for project in sorted(kept):

@@ -37,6 +37,8 @@ JOINED = 500
 GATHER = 0.02
 #: batches taken and not yet stored
 _BATCHES = 10
+#: seconds in hand after which the runs may have been given to others: less than a worker must be silent to be taken for dead
+LATE = 3.0
 #: seconds in which `stop` is noticed
 _PATIENCE = 0.25
 
@@ -53,7 +55,10 @@ class ResultWorker:
         self._held = False
         self._consumer: Consumer[ResultBatch] | None = None
         self._changed = threading.Condition()
-        self._batches: deque[list[Report]] = deque()
+        #: what was taken, and when (monotonic)
+        self._batches: deque[tuple[float, list[Report]]] = deque()
+        #: since when the oldest of what is being stored is here
+        self._since = 0.0
         #: the report and the item that `on_result` is being called for
         self._current: tuple[Work, Item] | None = None
         self._waiter = Waiter()
@@ -134,7 +139,7 @@ class ResultWorker:
 
     def readings(self) -> list[Reading]:
         """For /metrics."""
-        waiting = sum(len(batch) for batch in list(self._batches))
+        waiting = sum(len(reports) for _, reports in list(self._batches))
         return [Reading("results_waiting", "Reports whose results are not stored yet", {"": waiting})]
 
     def run(self) -> None:
@@ -210,7 +215,7 @@ class ResultWorker:
         runs = [report.key for report in batch.reports if report.parts]
         self._heartbeat.take(QueueName.RESULTS, batch.batch, runs)
         with self._changed:
-            self._batches.append(batch.reports)
+            self._batches.append((time.monotonic(), batch.reports))
             self._changed.notify_all()
 
     def _room(self, seconds: float) -> bool:
@@ -224,10 +229,12 @@ class ResultWorker:
         with self._changed:
             if self._changed.wait_for(lambda: self._batches, timeout):
                 self._changed.wait_for(lambda: not self._has_room(), self._taken + GATHER - time.monotonic())
-            self._taken = time.monotonic()
+            self._taken = self._since = time.monotonic()
             reports: list[Report] = []
-            while self._batches and (not reports or len(reports) + len(self._batches[0]) <= JOINED):
-                reports += self._batches.popleft()
+            while self._batches and (not reports or len(reports) + len(self._batches[0][1]) <= JOINED):
+                since, more = self._batches.popleft()
+                self._since = min(self._since, since)
+                reports += more
             self._changed.notify_all()
             return reports
 
@@ -304,7 +311,7 @@ class ResultWorker:
         while True:
             self.stepped = time.monotonic()
             try:
-                self.resultdb.store(rows)
+                self.resultdb.store(rows, late=time.monotonic() - self._since > LATE)
                 self._waiter.back()
                 return True
             except DataError as error:

@@ -5,10 +5,13 @@ import logging
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from pyspider_lite.database.base import ResultDB
+from pyspider_lite.database.resultdb import SqlResultDB
 from pyspider_lite.errors import DataError
 from pyspider_lite.models.report import Item
 from pyspider_lite.models.result import TaskResult
@@ -136,6 +139,28 @@ def test_the_first_run_in_parts_given_out_twice_is_not_mixed(resultdb: ResultDB)
         for one in order:
             resultdb.store([one])
         assert stored(resultdb, "a") == {"c": (0, "2"), "d": (0, "2")}
+
+
+@pytest.mark.parametrize("prompt", [False, True])
+def test_two_runs_that_are_stored_at_once_are_not_mixed(resultdb: ResultDB, prompt: bool) -> None:
+    """One of them is late, or both are: the database was shut for a while."""
+    assert isinstance(resultdb, SqlResultDB)
+    resultdb.store([result("first")])
+    with closing(resultdb.copy()) as other:
+        for number in range(20):
+            start = threading.Barrier(2)
+            older = result(f"t{number}", 6, epoch=1, complete=True, c="1", title="1")
+            newer = result(f"t{number}", 6, epoch=2, complete=True, d="2", title="2")
+
+            def store(where: SqlResultDB, one: TaskResult, late: bool, start: threading.Barrier = start) -> None:
+                start.wait(10)
+                where.store([one], late=late)
+
+            with ThreadPoolExecutor(2) as pool:
+                done = [pool.submit(store, resultdb, older, True), pool.submit(store, other, newer, not prompt)]
+                for each in done:
+                    each.result(30)
+            assert stored(resultdb, f"t{number}") == {"d": (6, "2"), "title": (6, "2")}
 
 
 def test_it_is_said_when_a_clock_was_ahead(resultdb: ResultDB, caplog: pytest.LogCaptureFixture) -> None:

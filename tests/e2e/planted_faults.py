@@ -38,8 +38,8 @@ def write_twice() -> None:
     """A result is stored once more."""
     stored, counted = SqlResultDB.store, itertools.count(FIRST)
 
-    def store(self: SqlResultDB, results: Sequence[TaskResult]) -> None:
-        stored(self, results)
+    def store(self: SqlResultDB, results: Sequence[TaskResult], *, late: bool = False) -> None:
+        stored(self, results, late=late)
         again = [result for result in results if result.items and next(counted) % RARE == 0]
         if again:
             stored(self, again)
