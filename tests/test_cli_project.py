@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pyspider_lite import database
-from pyspider_lite.models.control import Control
+from pyspider_lite.models.control import Control, ControlKind
 from pyspider_lite.models.project import Project, ProjectState
+from pyspider_lite.models.task import NewTask
 from pyspider_lite.processor.scripts import script_md5
 from pyspider_lite.scheduler import control
 
@@ -180,6 +181,25 @@ def test_delete_needs_a_terminal_or_yes(command, monkeypatch):
     outcome = command("project", "delete", "shop")
     assert outcome.code == 2 and "--yes" in outcome.err
     assert controls() == []
+
+
+def test_messages_that_wait_are_counted(command, folder):
+    command("project", "push", "shop.py")
+    rows = [
+        Control(
+            id=f"m{number}",
+            project="shop",
+            kind=ControlKind.MESSAGE,
+            generation=project("shop").generation,
+            task=NewTask(f"m{number}", "shop", "data:,m"),
+        )
+        for number in range(3)
+    ]
+    connected = database.connect_taskdb("sqlite+taskdb:///./data/task.db")
+    with connected.begin(None) as tx:
+        tx.add_controls(rows)
+    connected.close()
+    assert "messages for it: 3 wait or are under way" in command("project", "show", "shop").out
 
 
 def test_a_script_that_could_not_be_loaded_is_shown(command, folder):

@@ -18,6 +18,14 @@ def test_medians_of_the_first_and_the_last_quarter_are_compared() -> None:
     assert (row.first, row.last, row.peak) == (51.25, 52.75, 90.0)
 
 
+def test_of_open_files_the_lowest_numbers_are_compared() -> None:
+    """Connections that are kept open after a burst come and go, what is forgotten stays."""
+    bursts = [Sample(float(second), {FILES: 19.0 + 8 * (second > 50 and second % 5 > 0)}) for second in range(61)]
+    assert not growths(bursts, 20.0)[0].too_much
+    leak = [Sample(float(second), {FILES: 19.0 + second // 8}) for second in range(61)]
+    assert growths(leak, 20.0)[0].too_much
+
+
 def test_what_was_not_there_all_the_time_is_not_judged() -> None:
     samples = [Sample(float(second), {FILES: 20.0} if second < 50 else {}) for second in range(61)]
     assert growths(samples, 20.0) == []

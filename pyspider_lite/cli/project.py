@@ -22,11 +22,14 @@ from pyspider_lite.configuration import parse_rate
 from pyspider_lite.database.base import ProjectDB, TaskDB
 from pyspider_lite.database.names import verify_project_name
 from pyspider_lite.errors import ConfigError, RefusedToStart, ScriptError
+from pyspider_lite.models.control import ControlKind
 from pyspider_lite.models.project import ACTIVE_PROJECT, Project, ProjectState, ProjectStatus
 from pyspider_lite.scheduler import explanation
 
 #: seconds that `delete` waits for the scheduler
 DELETE_PATIENCE = 15.0
+#: messages that are counted
+_MOST_MESSAGES = 10_000
 _STATUS = click.Choice([str(status) for status in ProjectStatus], case_sensitive=False)
 
 
@@ -122,12 +125,17 @@ def show_project(ctx: click.Context, name: str) -> None:
     with _databases(ctx) as (projectdb, taskdb):
         project = _project(projectdb, name)
         state, now = taskdb.project_states().get(name) or ProjectState(project=name), taskdb.time()
+        heads = taskdb.project_control_heads(name, project.generation, ControlKind.MESSAGE, 0, _MOST_MESSAGES + 1)
         doomed, broken = _is_doomed(taskdb, project), unloadable(projectdb, {name: state.info})
     say(f"{name} is {project.status}, rate {shown(project.rate)}, burst {shown(project.burst)}")
     say(
         f"tasks: {state.active} active ({state.periodic} of them again and again), {state.success} success, "
         f"{state.failed} failed, {state.bad} bad"
     )
+    if heads:
+        say(
+            f"messages for it: {len(heads) if len(heads) <= _MOST_MESSAGES else f'more than {_MOST_MESSAGES}'} wait or are under way"
+        )
     if state.armed:
         say(f"crawl {state.crawl + 1} goes on")
     elif state.crawl:

@@ -20,6 +20,7 @@ _UNKNOWN_DATABASE = 1049
 _NO_SUCH_TABLE = frozenset({1051, 1146})
 #: what comes of a statement larger than max_allowed_packet, if the server does not simply close the connection
 _PACKET_TOO_LARGE = frozenset({1153, 2006, 2013})
+_WRITES_ANYWAY = frozenset({"SUPER", "READ ONLY ADMIN", "READ_ONLY ADMIN"})
 _NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "INDEX", "DROP")
 
 _REASONS = {
@@ -153,9 +154,9 @@ class MySqlServer:
 
     def _look(self, cursor: Any) -> Description:
         name = self.target.url.database
-        ((version, comment, now, role, account),) = _rows(
+        ((version, comment, now, role, account, read_only),) = _rows(
             cursor,
-            "SELECT VERSION(), @@version_comment, UNIX_TIMESTAMP(SYSDATE(6)) + 0.0, CURRENT_ROLE(), CURRENT_USER()",
+            "SELECT VERSION(), @@version_comment, UNIX_TIMESTAMP(SYSDATE(6)) + 0.0, CURRENT_ROLE(), CURRENT_USER(), @@global.read_only",
         )
         clock = float(now) - time.time()
         product = "MariaDB" if "mariadb" in f"{version} {comment}".lower() else "MySQL"
@@ -180,6 +181,8 @@ class MySqlServer:
         if missing:
             grant = f"GRANT ALL ON `{name}`.* TO '{user}'@'{host}'"
             problems.append(f"user {user!r} lacks {', '.join(missing)}; run as an administrator: {grant}")
+        if read_only and not rights & _WRITES_ANYWAY:
+            problems.append("the server is read-only (read_only): is it a replica, or in the middle of a fail-over?")
         if not charset:
             found.append(f"the database {name} does not exist yet" + ("" if missing else " and will be made"))
             return Description(found=found, problems=problems)

@@ -152,10 +152,11 @@ class PostgreSqlServer:
         rows: list[Any] = connection.execute(
             "SELECT split_part(current_setting('server_version'), ' ', 1), "
             "extract(epoch FROM clock_timestamp())::float8, pg_encoding_to_char(encoding), current_schema(), "
-            "coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) "
+            "coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), "
+            "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean "
             "FROM pg_database WHERE datname = current_database()"
         ).fetchall()
-        version, clock, encoding, schema, allowed = rows[0]
+        version, clock, encoding, schema, allowed, read_only = rows[0]
         found = [
             f"PostgreSQL {version}",
             f"its clock differs by {clock - time.time():+.1f} s from this machine's",
@@ -169,6 +170,8 @@ class PostgreSqlServer:
                 f"user {user!r} may not make tables in schema {schema}; run as an administrator: "
                 f'ALTER DATABASE "{name}" OWNER TO "{user}", or in it: GRANT ALL ON SCHEMA "{schema}" TO "{user}"'
             )
+        if read_only:
+            problems.append("the server is read-only: is it a replica, or in the middle of a fail-over?")
         if encoding != "UTF8":
             problems.append(f"the database's character set is {encoding}; create it anew with ENCODING 'UTF8'")
         columns = connection.execute(

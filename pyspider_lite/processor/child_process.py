@@ -65,6 +65,7 @@ class ChildProcess:
         self._control: socket.socket | None = None
         self._control_lines = b""
         self._exit: int | None = None
+        self._peak = 0
         self._channel: Channel | None = None
         #: the end of the pipe by which the child wakes us
         self._woken = -1
@@ -178,6 +179,12 @@ class ChildProcess:
         """Bytes of memory that the child and what it started occupy; 0 when unknown."""
         return sum(map(descendants.resident, [self.pid, *self.started()]))
 
+    def exceeds(self, limit: int) -> bool:
+        """The same is more than ``limit``, when memory that processes share is counted once."""
+        if self.resident() <= limit:
+            return False
+        return sum(map(descendants.share, [self.pid, *self.started()])) > limit
+
     def processes(self) -> int:
         """How many processes the child has started that are still there, those that it left behind too."""
         return len(self.started())
@@ -257,7 +264,14 @@ class ChildProcess:
             died.outside = True
             return died
         if self._exit < 0:
-            return ChildDied(f"process died: signal {_signal_name(-self._exit)}")
+            limit = self._options.memory_limit
+            # C code that gets no memory may crash
+            full = (
+                f", with {self._peak >> 20} MiB of memory; the limit is {limit >> 20} MiB"
+                if 0 < limit < 2 * self._peak
+                else ""
+            )
+            return ChildDied(f"process died: signal {_signal_name(-self._exit)}{full}")
         return ChildDied(f"process died: exit code {self._exit}")
 
     def _control_line(self, timeout: float, wanted: str) -> int:
@@ -269,7 +283,9 @@ class ChildProcess:
                 line, _, self._control_lines = self._control_lines.partition(b"\n")
                 word, _, number = line.decode().partition(" ")
                 if word == "exit":
-                    self._exit = int(number)
+                    # with the most memory that it had
+                    number, _, peak = number.partition(" ")
+                    self._exit, self._peak = int(number), int(peak)
                 if word == wanted:
                     return int(number)
             self._control.settimeout(max(0.01, deadline - time.monotonic()))

@@ -47,6 +47,15 @@ def resident(pid: int) -> int:
         return 0
 
 
+def share(pid: int) -> int:
+    """The same, but of pages that it shares with others only its part; costs a walk through its memory."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"Pss:"))
+    except (OSError, StopIteration, IndexError, ValueError):
+        return resident(pid)
+
+
 def cpu(path: str) -> float:
     """Seconds of CPU that a process (/proc/PID) or a thread (/proc/PID/task/TID) has used; 0 when unknown."""
     try:

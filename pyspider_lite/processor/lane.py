@@ -254,7 +254,7 @@ class Lane:
     def _occupies_too_much(self) -> str:
         """The limit that the child and what it started have passed. Asked four times a second, however short the pages are."""
         self._next_look = time.monotonic() + LOOK_INTERVAL
-        if 0 < self._options.memory_limit < self.child.resident():
+        if self._options.memory_limit > 0 and self.child.exceeds(self._options.memory_limit):
             return f"{self._options.memory_limit >> 20} MiB memory limit"
         if self.child.processes() > MAX_PROCESSES:
             return f"limit of {MAX_PROCESSES} processes"

@@ -156,5 +156,9 @@ def first_parts(report: Report, sent: int) -> list[Report]:
 
 
 def _too_large(piece: NewTask | Item, length: int) -> str:
-    name = f"the follow-up {piece.url[:200]}" if isinstance(piece, NewTask) else f"the result {piece.item[:200]!r}"
+    name = (
+        f"the follow-up {piece.url[:200]}"
+        if isinstance(piece, NewTask)
+        else f"the result {piece.item[:200]!r}".removesuffix(" ''")
+    )
     return f"{name} takes {length} bytes, more than the {MAX_PIECE} that can be sent"

@@ -8,7 +8,7 @@ gone the kernel kills the child.
 A script may stop the processor (SIGSTOP), and a supervisor sees only what ends: under one, the zygote kills a processor that has been stopped
 for `STOPPED` seconds (`all` would have been faster).
 
-Control socket: ``spawn`` with the child's end of a socket pair and of a pipe, ``kill``; answers ``pid N``, ``exit STATUS``.
+Control socket: ``spawn`` with the child's end of a socket pair and of a pipe, ``kill``; answers ``pid N``, ``exit STATUS MOST_BYTES_OF_MEMORY``.
 """
 
 import contextlib
@@ -149,9 +149,9 @@ class Zygote:
             if ended is not None:
                 with contextlib.suppress(OSError):
                     os.killpg(self._pid, signal.SIGKILL)
-                _, status = os.waitpid(self._pid, 0)
+                _, status, usage = os.wait4(self._pid, 0)
                 self._pid = 0
-                self._tell(f"exit {os.waitstatus_to_exitcode(status)}")
+                self._tell(f"exit {os.waitstatus_to_exitcode(status)} {usage.ru_maxrss * 1024}")
         if not self._pid:
             self._reap_orphans()
 

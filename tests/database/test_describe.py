@@ -86,6 +86,12 @@ def test_missing_rights_on_mariadb(mariadb: MariaDb) -> None:
     )
     mariadb.execute("grant all on readable.* to reader")
     assert describe(url, "taskdb").problems == []
+    mariadb.execute("set global read_only = 1")
+    try:
+        (problem,) = describe(url, "taskdb").problems
+    finally:
+        mariadb.execute("set global read_only = 0")
+    assert problem.startswith("the server is read-only")
     (problem,) = describe(url.replace("readable", "elsewhere"), "taskdb").problems
     assert "lacks SELECT" in problem
     mariadb.execute("drop user reader", "drop database readable")
@@ -98,6 +104,10 @@ def test_missing_rights_on_postgresql(postgresql: PostgreSql) -> None:
     assert problem.startswith("user 'reader' may not make tables in schema public; run as an administrator: ALTER")
     postgresql.execute("alter database readable owner to reader")
     assert describe(url, "taskdb").problems == []
+    postgresql.execute("alter role reader set default_transaction_read_only = on")
+    (problem,) = describe(url, "taskdb").problems
+    assert problem.startswith("the server is read-only")
+    postgresql.execute("alter role reader reset default_transaction_read_only")
     (problem,) = describe(url + "?options=-csearch_path%3Dnowhere", "taskdb").problems
     assert "no schema of the search path exists" in problem
     with pytest.raises(DatabaseError, match='run as an administrator: CREATE DATABASE "elsewhere" OWNER "reader"'):

@@ -1,5 +1,6 @@
 """The processor with its real child: callbacks that take too long or too much, or harm their process."""
 
+import re
 import time
 
 import pytest
@@ -87,6 +88,31 @@ def test_what_scripts_start_counts_as_memory(fresh_rig):
     hog = "import time; held = b'x' * (120 << 20); time.sleep(60)"
     body = f"def cb(self, response):\n    for _ in range(3):\n        subprocess.Popen([sys.executable, '-c', {hog!r}], start_new_session=True)\n    time.sleep(20)"
     assert process(fresh_rig.run(fresh_rig.page(script(body))))["exception"] == "process killed: 300 MiB memory limit"
+
+
+def test_memory_that_processes_share_counts_once(fresh_rig):
+    fresh_rig.start(memory_limit=200 * 1024 * 1024)
+    body = """
+        def cb(self, response):
+            held = bytes(60 << 20)
+            started = []
+            for _ in range(8):
+                pid = os.fork()
+                if not pid:
+                    time.sleep(1.5)
+                    os._exit(0)
+                started.append(pid)
+            for pid in started:
+                os.waitpid(pid, 0)
+    """
+    assert fresh_rig.run(fresh_rig.page(script(body))).ok
+
+
+def test_code_in_c_that_gets_no_memory_and_crashes_is_told_with_the_limit(fresh_rig):
+    fresh_rig.start(memory_limit=200 * 1024 * 1024)
+    body = "def cb(self, response):\n    held = b'x' * (150 << 20)\n    os.kill(os.getpid(), signal.SIGSEGV)"
+    reason = process(fresh_rig.run(fresh_rig.page(script(body))))["exception"]
+    assert re.fullmatch(r"process died: signal 11 \(SIGSEGV\), with \d+ MiB of memory; the limit is 200 MiB", reason)
 
 
 def test_processes_that_scripts_leave_behind_are_bounded(fresh_rig, caplog):
