@@ -117,7 +117,7 @@ def _next(task: Task, schedule: rules.Schedule, around: Around) -> str:
         when = f"is due since {moment(due)}" if due else "is due"
     else:
         rate = f"rate of {around.project.rate:g} a second" if around.project else "rate"
-        when = f"comes as soon as the project's {rate} and better tasks leave room"
+        when = f"comes as soon as the project's {rate}, better tasks and the runs in flight leave room"
         if around.live is None:
             when += ", if it is not under way already"
     return f"{what} {when}{', but ' + hindrance if hindrance else ''}{_after_that(task)}"

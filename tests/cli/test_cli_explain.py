@@ -72,7 +72,7 @@ def test_a_task_that_was_never_tried(shop: Shop, said: Callable[..., str]) -> No
     shop.lead()
     first, second, _ = said().split("\n")
     assert first == (
-        f"{new}comes as soon as the project's rate of 2 a second and better tasks leave room, if it is not under way already."
+        f"{new}comes as soon as the project's rate of 2 a second, better tasks and the runs in flight leave room, if it is not under way already."
     )
     assert second.endswith("runs without XML-RPC.")
 
