@@ -33,7 +33,8 @@ class Dispatch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unconditional: bool = False
     #: a processor died with it in hand: it is run alone, and named in a beat before it begins
     suspect: bool = False
-    #: of the scheduler that gave it out
+    #: when it was given out, database time in ms, and not before the epoch of the scheduler that did: of a run that is given out twice
+    #: the later one has the greater number
     epoch: int = 0
 
     @property

@@ -13,7 +13,7 @@ from pyspider_lite.processor.lane import Lane
 SLOW = 1.0
 #: lanes aside in which pages follow each other, and lanes aside at most: so many projects of which nobody knew that they are slow hold up
 #: nobody, whose next pages take turns in the first ones
-ASIDE, MOST_ASIDE = 2, 6
+ASIDE, MOST_ASIDE = 2, 12
 #: seconds for which it is known how long a project's pages take, and how much of that the last one tells
 REMEMBERED, NEWEST = 60.0, 0.2
 #: projects of which that is known at most, unless they are slow
@@ -50,6 +50,11 @@ class Turns:
             return frozenset(aside)
         self._takes = {name: known for name, known in self._takes.items() if known[1] >= now - REMEMBERED}
         return frozenset(aside).union(name for name, known in self._takes.items() if known[0] >= SLOW)
+
+    def waits(self, project: str, now: float) -> None:
+        """Pages of it wait, so what it is known for stays known."""
+        if project in self._takes:
+            self._takes[project] = (self._takes[project][0], now)
 
     def give_back(self, longest: float, crowded: bool, now: float) -> bool:
         """Whether those that wait go back to their queue now, by the seconds that the ``longest`` page has run; ``crowded``: they keep
@@ -125,7 +130,10 @@ class Aside:
         longest = max((lane.runs_for for lane in self.lanes), default=None)
         if longest is None or not self._turns.give_back(longest, self._inbox.crowded, time.monotonic()):
             return {}
-        return self._inbox.take_parked(suspects=longest >= SUSPECTS_WAIT)
+        waiting = self._inbox.take_parked(suspects=longest >= SUSPECTS_WAIT)
+        for project in {page.task.project for pages in waiting.values() for page in pages}:
+            self._turns.waits(project, time.monotonic())
+        return waiting
 
     def _park(self) -> None:
         projects = {lane.page.task.project for lane in self.lanes if lane.page}

@@ -60,18 +60,19 @@ class ControlDispatcher:
         """Deaths that the row tells of."""
         self._leases.blame.recall((row.project, row.id), rules.toll(row.task.schedule))
 
-    def dispatch(self, rows: Iterable[tuple[Control, ProjectRun]]) -> None:
+    def dispatch(self, rows: Iterable[tuple[Control, ProjectRun]], now: float) -> None:
         """Give these rows out (the caller looked at `room` and `share`)."""
-        runs = [self._run(row, project) for row, project in rows]
+        stamp = self._sender.stamp(now)
+        runs = [self._run(row, project, stamp) for row, project in rows]
         # so that all processors have some
         parts = max(1, min(self._sender.processors, self._pages_out.room()))
         size = max(1, min(CONTROL_BATCH, math.ceil(len(runs) / parts)))
         for start in range(0, len(runs), size):
             self._sender.send(QueueName.CONTROL, self._pages_out, runs[start : start + size], _message)
 
-    def _run(self, row: Control, project: ProjectRun) -> Run[Page]:
+    def _run(self, row: Control, project: ProjectRun, stamp: int) -> Run[Page]:
         suspect = (row.project, row.id) in self._leases.blame.suspects
-        page = control.page(row, project, self._track(row), self._sender.epoch, suspect)
+        page = control.page(row, project, self._track(row), stamp, suspect)
         return Run(page, page.task, self._cap)
 
     def _track(self, row: Control) -> dict[str, Any]:

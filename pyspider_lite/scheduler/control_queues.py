@@ -130,16 +130,23 @@ class ControlQueues:
         return [self.rows[row_id] for row_id in dict.fromkeys(self._waiting.pop(project, ())) if row_id in self.rows]
 
     def to_read(self, most: int) -> list[str]:
-        """Projects whose rows in the table are wanted now, because there is room again; at most so many, which go to the end of the line."""
+        """Projects whose rows in the table are wanted now, because there is room again; at most so many."""
         found: list[str] = []
         for name in self._more:
             if len(found) == most:
                 break
             if self._count_waiting(name) < self.most // 2 and self.room(self._more[name]) > 0:
                 found.append(name)
-        for name in found:
-            self._more[name] = self._more.pop(name)
         return found
+
+    def next_is(self, project: str, size: int) -> None:
+        """The next of its rows in the table takes so many bytes."""
+        self._more[project] = size
+
+    def got_some(self, project: str) -> None:
+        """Rows of it came in: now it is behind those that got nothing."""
+        if project in self._more:
+            self._more[project] = self._more.pop(project)
 
     def all_read(self, project: str) -> None:
         """Everything of it is here."""

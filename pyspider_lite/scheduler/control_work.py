@@ -104,7 +104,8 @@ class ControlWork:
     def load(self, now: float) -> None:
         """Read rows that others entered; before the first commit, since reports are about them."""
         for name in self._queues.to_read(READ_AGAIN):
-            self._read_again(name)
+            if self._read_again(name):
+                self._queues.got_some(name)
         if now - self._looked < LOOK_EVERY:
             return
         # transactions may commit in another order than that of their numbers: look back a little
@@ -162,14 +163,16 @@ class ControlWork:
         project = self._projects.get(row.project)
         return project is not None and project.active and row.generation in ("", project.head.generation)
 
-    def _read_again(self, name: str) -> None:
-        """Let in what was left in the table of a project."""
+    def _read_again(self, name: str) -> bool:
+        """Let in what was left in the table of a project; whether something came."""
         project = self._projects.get(name)
         if project is None or not project.active:
             self._queues.leave(name, active=False)
-            return
+            return False
+        before = len(self.rows)
         if all(self._read_kind(project, kind) for kind in _KINDS):
             self._queues.all_read(name)
+        return len(self.rows) > before
 
     def _read_kind(self, project: ProjectRun, kind: ControlKind) -> bool:
         """Of this kind, in their order; False if there is no room for all."""
@@ -184,8 +187,7 @@ class ControlWork:
                 self._enter(row)
             left = [head for head in new if head.id not in self.rows and not self._queues.has_room(head)]
             if left:
-                self._queues.all_read(project.name)
-                self._queues.leave(project.name, active=True, size=left[0].size)
+                self._queues.next_is(project.name, left[0].size)
                 return False
             after = page[-1].seq
         return True
@@ -220,7 +222,7 @@ class ControlWork:
         self._queues.served({row.project: None for row, _ in chosen})
         if chosen:
             try:
-                self._dispatcher.dispatch(chosen)
+                self._dispatcher.dispatch(chosen, now)
             except Exception:
                 # those that are in flight by now are left out the next time
                 for row, _ in reversed(chosen):

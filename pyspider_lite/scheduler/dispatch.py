@@ -96,7 +96,8 @@ class Dispatcher:
         ready = self._ready(projects, room, cap, now)
         chosen = self._choose(ready, room, alone if len(ready) == 1 else cap, now)
         try:
-            tasks = [task for project, keys in chosen for task in self._read(project, keys, now)]
+            stamp = self._sender.stamp(now)
+            tasks = [task for project, keys in chosen for task in self._read(project, keys, now, stamp)]
         except Exception:
             self._put_back(chosen, now)
             raise
@@ -135,7 +136,7 @@ class Dispatcher:
         if row is None or row.status != TaskStatus.ACTIVE or (row.due or 0.0) > now:
             return 0
         project.bucket.take(1)
-        self._send_tasks([(to_dispatch(row, project, self._epoch, suspect=True), key)], 1)
+        self._send_tasks([(to_dispatch(row, project, self._sender.stamp(now), suspect=True), key)], 1)
         return 1
 
     def cap_adopted(self, projects: Mapping[str, ProjectRun]) -> None:
@@ -158,7 +159,7 @@ class Dispatcher:
                     self._leases.blame.recall((name, key), rules.toll(task.schedule))
                     self._leases.set_cap((name, key), self._cap(to_dispatch(task, project, self._epoch)))
 
-    def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun) -> bool:
+    def send_now(self, new: NewTask, stored: Task | None, project: ProjectRun, now: float) -> bool:
         """Give one task out whatever its due time, pace and budget (behaviour S89); False if there is no room. One that is in
         flight stays as it is."""
         if self._tasks_out.room() <= 0:
@@ -177,7 +178,8 @@ class Dispatcher:
             )
             project.window.remove(new.taskid)
             ticket = DueKey(taskid=new.taskid, priority=task.priority, due=task.updatetime, seq=0)
-            given = to_dispatch(task, project, self._epoch, self._is_suspect(new.project, new.taskid))
+            stamp = self._sender.stamp(now)
+            given = to_dispatch(task, project, stamp, self._is_suspect(new.project, new.taskid))
             self._send_tasks([(given, ticket)], self._sender.processors)
         return True
 
@@ -245,7 +247,7 @@ class Dispatcher:
             for key in keys:
                 project.window.add(key, now)
 
-    def _read(self, project: ProjectRun, keys: list[DueKey], now: float) -> list[tuple[Dispatch, DueKey]]:
+    def _read(self, project: ProjectRun, keys: list[DueKey], now: float, stamp: int) -> list[tuple[Dispatch, DueKey]]:
         """The bodies of chosen tasks, in the order chosen; what is no longer waiting to run is left out."""
         rows = {task.taskid: task for task in self._taskdb.get(project.name, [key.taskid for key in keys])}
         found: list[tuple[Dispatch, DueKey]] = []
@@ -261,9 +263,7 @@ class Dispatcher:
                 project.bucket.take(-1)
                 self.gate.park(project.name, key)
             else:
-                found.append(
-                    (to_dispatch(task, project, self._epoch, self._is_suspect(task.project, task.taskid)), key)
-                )
+                found.append((to_dispatch(task, project, stamp, self._is_suspect(task.project, task.taskid)), key))
         return found
 
     def _is_suspect(self, project: str, key: str) -> bool:

@@ -286,7 +286,8 @@ class Scheduler:
 
     def send_now(self, task: NewTask) -> bool:
         """Give this out at once, under the run number of the stored task if there is one; False if there is no room."""
-        return self._dispatcher.send_now(task, self.get_task(task.project, task.taskid), self.projects[task.project])
+        stored = self.get_task(task.project, task.taskid)
+        return self._dispatcher.send_now(task, stored, self.projects[task.project], self.now)
 
     def update_projects(self) -> None:
         """Look at the projectdb and for control rows at once."""

@@ -42,7 +42,7 @@ class Run(NamedTuple, Generic[Content]):
     ticket: DueKey | None = None
 
 
-def to_dispatch(task: Task, project: ProjectRun, epoch: int, suspect: bool = False) -> Dispatch:
+def to_dispatch(task: Task, project: ProjectRun, stamp: int, suspect: bool = False) -> Dispatch:
     """A task row as it is given out (behaviour S6)."""
     config = project.info.crawl_config if project.info else {}
     return Dispatch(
@@ -63,7 +63,7 @@ def to_dispatch(task: Task, project: ProjectRun, epoch: int, suspect: bool = Fal
         debug=project.head.status == "DEBUG",
         unconditional=task.unconditional,
         suspect=suspect,
-        epoch=epoch,
+        epoch=stamp,
     )
 
 
@@ -75,6 +75,7 @@ class Sender:
         self._leases = leases
         self._unsendable = unsendable
         self.batches = 0
+        self._stamp = epoch
         #: runs put so far, by queue
         self.sent: Counter[QueueName] = Counter()
 
@@ -82,6 +83,11 @@ class Sender:
     def processors(self) -> int:
         """How many live; one at least."""
         return max(1, len(self._leases.pool_sizes(Role.PROCESSOR)))
+
+    def stamp(self, now: float) -> int:
+        """What tells runs that are given out now from all before, the same run among them (`Dispatch.epoch`); ``now`` is database time."""
+        self._stamp = max(self._stamp + 1, int(now * 1000))
+        return self._stamp
 
     def send(
         self,

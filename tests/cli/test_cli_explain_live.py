@@ -33,7 +33,10 @@ def test_a_pause_its_reason_and_what_lifts_it(shop: Shop, said: Callable[..., st
 def test_what_only_the_scheduler_knows(shop: Shop, said: Callable[..., str], live: dict[str, Any]) -> None:
     shop.submitted()
     new = f"{URL} was submitted and not crawled yet; its next run "
-    assert said() == f"{new}comes as soon as the project's rate of 2 a second, better tasks and the runs in flight leave room.\n"
+    assert (
+        said()
+        == f"{new}comes as soon as the project's rate of 2 a second, better tasks and the runs in flight leave room.\n"
+    )
     live["held_until"] = time.time() + 9.6
     assert "what ran when all was killed waits so long after each start" in said()
     live.update(in_flight=True, held_until=None)

@@ -142,12 +142,12 @@ def workers() -> None:
     before(Heartbeat, "start", lambda self: setattr(Here, "heartbeat", self))
     got = consumer._get
 
-    def get(timeout: float, watch: bool, queue: MessageQueue) -> list[Any]:
+    def get(limit: int, timeout: float, watch: bool, queue: MessageQueue) -> list[Any]:
         with Here.gets:
             Here.gets.wait_for(lambda: not Here.dying, 60)
             Here.getting += 1
         try:
-            found = got(timeout, True, queue)  # what is taken while it dies is seen before it does
+            found = got(limit, timeout, True, queue)  # what is taken while it dies is seen before it does
             Here.arriving[queue.name] = [message.body for _, message in found]
             return found
         finally:

@@ -84,7 +84,10 @@ def test_a_project_whose_large_message_waits_is_read_again_when_there_is_room() 
     assert one is not None and not queues.has_room(large)
     # its report came
     queues.drop(one.id)
-    assert queues.has_room(large) and queues.to_read(9) == ["q", "p"]
+    assert queues.has_room(large) and queues.to_read(9) == ["p", "q"]
+    # who got something is behind who got nothing
+    queues.got_some("p")
+    assert queues.to_read(9) == ["q", "p"]
 
 
 @pytest.mark.usefixtures("narrow")

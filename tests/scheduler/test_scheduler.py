@@ -13,6 +13,7 @@ from pyspider_lite.models.batch import NewTaskBatch
 from pyspider_lite.models.names import Role
 from pyspider_lite.models.page import Dispatch
 from pyspider_lite.models.task import NewTask, TaskStatus
+from pyspider_lite.models.worker import Claim, Release
 from pyspider_lite.scheduler.scheduler import Options
 
 ORACLE = json.loads((Path(__file__).parents[1] / "data/oracle/scheduler.json").read_text())
@@ -253,6 +254,18 @@ def test_no_project_holds_more_than_half_while_another_waits(crawl: Crawl) -> No
     # alone, it may have all of the budget
     assert len(crawl.tasks()) == 90
     assert len(crawl.scheduler.leases) == 200
+
+
+def test_a_run_that_is_given_out_again_is_told_from_its_first_time(crawl: Crawl) -> None:
+    """By the number that its results are stored with: of two workers that store them the later one's stay."""
+    crawl.project()
+    crawl.ready("p")
+    crawl.submit(new("t"))
+    (first,) = crawl.tasks()
+    crawl.step(beat("w1"), Claim(worker="w1", queue="scheduler2fetcher", batch="b", runs=[first.key]))
+    crawl.step(Release(worker="w1", runs=[first.key]))
+    (again,) = crawl.tasks()
+    assert again.key == first.key and again.epoch > first.epoch
 
 
 def test_a_project_whose_runs_do_not_come_back_holds_up_no_other(crawl: Crawl) -> None:
