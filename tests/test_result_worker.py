@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -441,3 +443,25 @@ def test_a_call_that_ends_is_waited_for_no_longer(caplog):
     watch.begin(Work(report("t2", 1)))
     watch.step(time.monotonic())
     assert not outages.waiting()
+
+
+def test_a_call_that_lets_no_other_thread_run_ends_the_process(tmp_path):
+    """Its stack is shown; the scheduler has taken the worker for dead by then."""
+    script = """
+import re
+from pyspider_lite.result_worker import on_result_watch
+
+on_result_watch.STUCK = 1.5
+on_result_watch.OnResultWatch("store.Store", print).start()
+
+
+def on_result():
+    re.match("(a+)+$", "a" * 60 + "b")
+
+
+import time
+time.sleep(1.2)
+on_result()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Timeout" in done.stderr and "in on_result" in done.stderr

@@ -1,10 +1,14 @@
 """Looks after the calls of a user's `on_result`, which may never return: says so in the log, in beats and on `/readyz`, and ends what takes
 longer than `on-result-limit`. Used by `result_worker`, for classes of users only.
 
-A thread of its own: the one that called is in the user's code, and nothing but the end of the process ends such a call for sure.
+A thread of its own: the one that called is in the user's code, and nothing but the end of the process ends such a call for sure. A call that
+lets no other thread run (a regular expression without end, say) takes the beats with it: then a thread of `faulthandler`, which needs no
+interpreter, shows where that is and ends the process.
 """
 
+import faulthandler
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 #: seconds in a call after which it is said
 SAID_AFTER = 30.0
-#: seconds between two looks
-_LOOK = 1.0
+#: seconds between two looks, and without one after which the process is ended: for the scheduler it is dead since long
+_LOOK, STUCK = 1.0, 30.0
 
 
 class OnResultWatch(threading.Thread):
@@ -50,10 +54,13 @@ class OnResultWatch(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(_LOOK):
+            if sys.__stderr__ is not None:
+                faulthandler.dump_traceback_later(STUCK, exit=True, file=sys.__stderr__)
             try:
                 self.step(time.monotonic())
             except Exception:
                 logger.exception("an error while looking after on_result; going on")
+        faulthandler.cancel_dump_traceback_later()
 
     def step(self, now: float) -> None:
         """One look, at ``now`` (monotonic)."""
