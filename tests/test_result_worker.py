@@ -445,7 +445,8 @@ def test_a_call_that_ends_is_waited_for_no_longer(caplog):
     assert not outages.waiting()
 
 
-def test_a_call_that_lets_no_other_thread_run_ends_the_process(tmp_path):
+@pytest.mark.parametrize("wait", [0, 1.2])
+def test_a_call_that_lets_no_other_thread_run_ends_the_process(wait):
     """Its stack is shown; the scheduler has taken the worker for dead by then."""
     script = """
 import re
@@ -460,8 +461,10 @@ def on_result():
 
 
 import time
-time.sleep(1.2)
+time.sleep({wait})
 on_result()
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script.replace("{wait}", str(wait))], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 1 and "Timeout" in done.stderr and "in on_result" in done.stderr

@@ -47,6 +47,11 @@ class OnResultWatch(threading.Thread):
         """It returned."""
         self._call = None
 
+    def start(self) -> None:
+        """From now on, also if the first call lets this thread never run."""
+        _end_if_stuck()
+        super().start()
+
     def stop(self) -> None:
         """Look no more."""
         self._ended.set()
@@ -54,8 +59,7 @@ class OnResultWatch(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(_LOOK):
-            if sys.__stderr__ is not None:
-                faulthandler.dump_traceback_later(STUCK, exit=True, file=sys.__stderr__)
+            _end_if_stuck()
             try:
                 self.step(time.monotonic())
             except Exception:
@@ -84,3 +88,9 @@ class OnResultWatch(threading.Thread):
             )
             self._ended.set()
             self._overdue(work)
+
+
+def _end_if_stuck() -> None:
+    """Unless this is called again in time."""
+    if sys.__stderr__ is not None:
+        faulthandler.dump_traceback_later(STUCK, exit=True, file=sys.__stderr__)
