@@ -25,6 +25,8 @@ _CLOCK_SLACK = 60.0
 #: rows in memory while results are streamed
 _PAGE = 100
 _NEVER = 2**62
+#: seconds after which a store that began in time is late: no more than a worker has when it calls its results late
+PROMPT = 3.0
 _COLUMNS = ("taskid", "full_taskid", "item", "full_item", "url", "result", "updatetime", "run", "generation", "epoch")
 
 
@@ -86,19 +88,25 @@ class SqlResultDB:
         except DataError:
             raise
         except DatabaseError:
-            # one of the tables may have been dropped, and its project made anew, since it was looked at
+            # one of the tables may have been dropped, and its project made anew, since it was looked at; or it took too long
             self._tables.forget()
-            self._store(by_project, late)
+            self._store(by_project, late=True)
 
     def _store(self, by_project: dict[str, list[TaskResult]], late: bool) -> None:
         self._tables.open(*self._not_dropped(by_project))
         with self._database.write() as conn:
             # two stores at once do not see each other's rows, and would mix two runs
             self._database.fetch(conn, self._alone if late else self._beside)
+            began = time.monotonic()
             # asked again: a table may be dropped, and its generation noted, between the two
             kept = self._kept(conn, by_project)
             for project in sorted(kept):
                 self._store_project(conn, project, kept[project])
+            if not late and time.monotonic() - began > PROMPT:
+                # what it read at its beginning may be wrong by now; nothing of it is committed
+                raise DatabaseError(
+                    f"{self._target.shown}: it took too long, and is done again alone", self._target.shown
+                )
 
     def _not_dropped(self, by_project: dict[str, list[TaskResult]]) -> list[str]:
         with self._database.read() as conn:

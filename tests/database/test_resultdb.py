@@ -10,6 +10,7 @@ from contextlib import closing
 
 import pytest
 
+from pyspider_lite.database import resultdb as resultdb_module
 from pyspider_lite.database.base import ResultDB
 from pyspider_lite.database.resultdb import SqlResultDB
 from pyspider_lite.errors import DataError
@@ -161,6 +162,22 @@ def test_two_runs_that_are_stored_at_once_are_not_mixed(resultdb: ResultDB, prom
                 for each in done:
                     each.result(30)
             assert stored(resultdb, f"t{number}") == {"d": (6, "2"), "title": (6, "2")}
+
+
+def test_a_store_that_takes_long_is_done_again_as_a_late_one(
+    resultdb: ResultDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resultdb_module, "PROMPT", -1.0)
+    tries: list[bool] = []
+    store = SqlResultDB._store
+
+    def spied(self: SqlResultDB, by_project: dict[str, list[TaskResult]], late: bool) -> None:
+        tries.append(late)
+        store(self, by_project, late)
+
+    monkeypatch.setattr(SqlResultDB, "_store", spied)
+    resultdb.store([result("a", x="1")])
+    assert tries == [False, True] and stored(resultdb, "a") == {"x": (0, "1")}
 
 
 def test_it_is_said_when_a_clock_was_ahead(resultdb: ResultDB, caplog: pytest.LogCaptureFixture) -> None:
