@@ -32,8 +32,6 @@ _COLUMNS = ("taskid", "full_taskid", "item", "full_item", "url", "result", "upda
 
 def _prepare(conn: sa.Connection) -> None:
     schema.ensure(conn, DROPPED, TURN)
-    if conn.execute(sa.select(TURN.c.id)).first() is None:
-        conn.execute(sa.insert(TURN).values(id=1))
 
 
 class _Statements:
@@ -95,8 +93,7 @@ class SqlResultDB:
     def _store(self, by_project: dict[str, list[TaskResult]], late: bool) -> None:
         self._tables.open(*self._not_dropped(by_project))
         with self._database.write() as conn:
-            # two stores at once do not see each other's rows, and would mix two runs
-            self._database.fetch(conn, self._alone if late else self._beside)
+            self._take_turn(conn, late)
             began = time.monotonic()
             # asked again: a table may be dropped, and its generation noted, between the two
             kept = self._kept(conn, by_project)
@@ -107,6 +104,13 @@ class SqlResultDB:
                 raise DatabaseError(
                     f"{self._target.shown}: it took too long, and is done again alone", self._target.shown
                 )
+
+    def _take_turn(self, conn: sa.Connection, alone: bool) -> None:
+        """Two stores at once do not see each other's rows, and would mix two runs: one of a late run goes alone."""
+        statement = self._alone if alone else self._beside
+        if not self._database.fetch(conn, statement):
+            conn.execute(insert_missing(self._dialect, TURN, ["id"], ["id"]), {"id": 1})
+            self._database.fetch(conn, statement)
 
     def _not_dropped(self, by_project: dict[str, list[TaskResult]]) -> list[str]:
         with self._database.read() as conn:
