@@ -46,6 +46,7 @@ def measure(folder: Path, count: int, rows: int, seconds: float) -> Figures:
             idle = _idle(suite, seconds)
             with bootstrap.open_projectdb(suite.settings) as projectdb:
                 projectdb.update(_LARGE, rate=_RATE)
+            _wait_for_large(suite)
             waits = _run_all(served, rpc, count)
         twice = sum(len(times) > 1 for times in served.times.values())
         with bootstrap.open_taskdb(suite.settings) as taskdb:
@@ -65,6 +66,14 @@ def measure(folder: Path, count: int, rows: int, seconds: float) -> Figures:
         "large_done": done,
         "problems": ", ".join(problems),
     }
+
+
+def _wait_for_large(suite: Suite) -> None:
+    """Until the large project is being crawled."""
+    end = time.monotonic() + _START
+    with bootstrap.open_taskdb(suite.settings) as taskdb:
+        while not taskdb.status_count(_LARGE).get(TaskStatus.SUCCESS) and time.monotonic() < end:
+            time.sleep(0.1)
 
 
 def _enter(folder: Path, served: site.Site, count: int, rows: int) -> None:
