@@ -72,18 +72,9 @@ def _worst(key: str, choose: Callable[..., float] = max, without: str = "project
     )
 
 
-def _of_100_workers(made: Any) -> float:
-    """On the straight line through the two that were measured."""
-    few, many = (
-        made["summary"][f"idle {_CLUSTER}{more}"] for more in ("", f" {idle.WORKERS} + {idle.WORKERS} workers")
-    )
-    key = "broker_commands_per_s"
-    each = (many[key][1] - few[key][1]) / (many["workers"][1] - few["workers"][1])
-    return float(few[key][1] + (100 - few["workers"][1]) * each)
-
-
 _CLUSTER = "redis+mariadb"
-_PROJECTS = "idle all 1000 projects"
+_PROJECTS = idle.name_of("all", projects=idle.PROJECTS)
+_CROWDED = idle.name_of(_CLUSTER, workers=idle.WORKERS)
 _ROWS = "10,000,000 open tasks, SQLite or MariaDB, the worse"
 _LARGE = "1,000 projects, one with 1,000,000 open tasks"
 ROWS = (
@@ -141,8 +132,20 @@ ROWS = (
         "the same, idle: scheduler, % of a core", "projects", _median("projects all", "idle_scheduler_percent"), None, 3
     ),
     Row("1,000 projects, idle: scheduler, % of a core", "idle", _median(_PROJECTS, "roles_percent.scheduler"), None, 3),
-    Row("idle system: the process that takes most, % of a core", "idle", _worst("max_percent"), None, 1),
-    Row("idle, Redis, 100 workers, from what 2 and 8 cost: commands a second", "idle", _of_100_workers, None, 300),
+    Row(
+        "idle system, with 3 or 100 workers: the process that takes most, % of a core",
+        "idle",
+        _worst("max_percent"),
+        None,
+        1,
+    ),
+    Row(
+        "idle, Redis, 100 workers: commands a second",
+        "idle",
+        _median(_CROWDED, "broker_commands_per_s"),
+        None,
+        300,
+    ),
     Row("newtask to start of fetch, idle: median, ms", "latency", _worst("p50_ms"), None, 30),
     Row("newtask to start of fetch, idle: 99th percentile, ms", "latency", _worst("p99_ms"), None, 200),
     Row("rates of 0.2, 1, 10, 300 a second: farthest off, %", "rates", _worst("off_percent"), None, 5),
