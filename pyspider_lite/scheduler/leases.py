@@ -52,6 +52,8 @@ class Leases:
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
         self.blame = Blame()
+        #: `pool_sizes` as it was worked out last: each step asks, and seldom has a worker come, gone or changed
+        self._pools: dict[str, list[int]] = {}
         #: workers that died since somebody asked
         self._buried: list[str] = []
         #: queues that others' code works on: what vanishes there may have ended its worker
@@ -100,8 +102,11 @@ class Leases:
 
     def pool_sizes(self, role: str) -> list[int]:
         """Pool sizes of the workers of a role that are at work: alive, and neither paused nor draining."""
-        beats = (worker.beat for worker in self.workers.values())
-        return [beat.pool_size for beat in beats if beat.role == role and not beat.state]
+        pools = self._pools.get(role)
+        if pools is None:
+            beats = (worker.beat for worker in self.workers.values())
+            pools = self._pools[role] = [beat.pool_size for beat in beats if beat.role == role and not beat.state]
+        return pools
 
     def silence(self, role: str) -> float:
         """Seconds since a worker of a role was heard last, or since we began to listen; 0 while one is taken for alive."""
@@ -212,6 +217,9 @@ class Leases:
         if beat.leaving:
             self._bury(beat.worker, died=False)
             return
+        before = self.workers.get(beat.worker)
+        if before is None or (before.beat.pool_size, before.beat.state) != (beat.pool_size, beat.state):
+            self._pools.clear()
         self.workers[beat.worker] = Worker(beat, self.clock)
         if beat.own_class:
             self._scripts.add(QueueName.RESULTS)
@@ -301,6 +309,7 @@ class Leases:
 
     def _bury(self, name: str, *, died: bool) -> None:
         worker = self.workers.pop(name, None)
+        self._pools.clear()
         self._buried = [*self._buried[-MOST_SILENT:], name] if died else self._buried
         running = worker.beat.running if worker and died else None
         if running and self._places.is_with(running, name):

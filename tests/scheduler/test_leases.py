@@ -3,6 +3,7 @@
 
 from clocked_leases import PAGES, Clocked, beat, claim, lost_keys, run
 
+from pyspider_lite.heartbeat.worker_info import WorkerInfo
 from pyspider_lite.models.names import Role
 from pyspider_lite.models.worker import Handover, Release
 from pyspider_lite.scheduler.leases import DEAD_AFTER, UNCLAIMED_AFTER
@@ -23,6 +24,24 @@ def test_a_dead_worker_loses_everything(at: Clocked) -> None:
     assert sorted(lost_keys(lost)) == [run("t1"), run("t2")]
     assert {one.reason for one in lost} == {"its worker died"}
     assert at.leases.workers == {}
+    assert at.leases.pool_sizes(Role.FETCHER) == []
+
+
+def test_the_pools_are_those_of_the_workers_as_they_are_now(at: Clocked) -> None:
+    """They are asked for at each step, and worked out when a worker came, went or changed."""
+    for worker, pool, state, pools in (
+        ("a", 5, "", [5]),
+        ("b", 7, "", [5, 7]),
+        ("b", 7, "paused", [5]),
+        ("b", 7, "", [5, 7]),
+        ("a", 6, "", [6, 7]),
+    ):
+        at.leases.beat(WorkerInfo(worker=worker, role=Role.FETCHER, host="h", pid=1, pool_size=pool).beat(state=state))
+        assert at.leases.pool_sizes(Role.FETCHER) == pools
+        assert at.leases.pool_sizes(Role.PROCESSOR) == []
+    at.leases.beat(WorkerInfo(worker="a", role=Role.FETCHER, host="h", pid=1).beat(leaving=True))
+    assert at.leases.pool_sizes(Role.FETCHER) == [7]
+    at.wait(DEAD_AFTER + 1)
     assert at.leases.pool_sizes(Role.FETCHER) == []
 
 
