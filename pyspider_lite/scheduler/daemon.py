@@ -266,7 +266,9 @@ class SchedulerDaemon:
         presence = Presence()
         while not self._stopping and not lost.is_set() and not self._clock.went_back:
             self.stepped = time.monotonic()
-            heard = inbox.collect(max(0.0, min(wake - self._clock.now(), _STOP_NOTICED)))
+            due = wake - self._clock.now()
+            # while nothing is in flight, no step is taken for what idle workers say
+            heard = inbox.collect(max(0.0, min(due, _STOP_NOTICED)), news=due > _STOP_NOTICED and _is_idle(scheduler))
             deaf = hearing.look(time.monotonic(), status)
             if hearing.came_back:
                 # workers come back some seconds after us

@@ -19,6 +19,8 @@ CAPACITY, MAX_TASKS = 64, 5_000
 GATHER = 0.02
 
 
+#: workers that are remembered as being at work
+_MOST = 10_000
 #: a part of a report that is not over counts as so many: it comes from a callback that enters thousands of links, which can wait
 _PART = MAX_TASKS
 
@@ -55,11 +57,6 @@ def _tasks(item: StatusItem) -> int:
     return len(item.follows) if item.parts else _PART
 
 
-def _is_news(item: StatusItem) -> bool:
-    """Not so a beat that says no more than that an idle worker is there still: a hundred workers send fifty a second."""
-    return not isinstance(item, Beat) or bool(item.holds or item.state or item.leaving)
-
-
 class Inbox:
     """Filled by the I/O threads, emptied by the loop."""
 
@@ -72,6 +69,8 @@ class Inbox:
         #: something came that the loop has to look at now
         self._news = self._woken = False
         self._collected = 0.0
+        #: workers of which a beat came that said that they are at work
+        self._at_work: set[str] = set()
 
     def room(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for room; for consumers."""
@@ -91,7 +90,23 @@ class Inbox:
         with self._changed:
             self._heard.status.append(batch)
             self._tasks += sum(map(_tasks, batch.items))
-            self._came(any(map(_is_news, batch.items)))
+            # each is looked at
+            news = list(map(self._is_news, batch.items))
+            self._came(any(news))
+
+    def _is_news(self, item: StatusItem) -> bool:
+        """Not so a beat that says no more than that an idle worker is there still: a hundred workers send fifty a second."""
+        if not isinstance(item, Beat):
+            return True
+        if item.state or item.leaving:
+            self._at_work.discard(item.worker)
+            return True
+        came = item.worker not in self._at_work
+        if came:
+            if len(self._at_work) >= _MOST:
+                self._at_work.clear()
+            self._at_work.add(item.worker)
+        return came or bool(item.holds)
 
     def new_tasks(self, batch: NewTaskBatch, ack: Callable[[], None]) -> None:
         """A message of newtask_queue."""
@@ -102,8 +117,8 @@ class Inbox:
 
     def _came(self, news: bool) -> None:
         self._waiting += 1
-        # who gathers needs not wake for each
-        if (news and not self._news) or self._full():
+        # who gathers needs not wake for each; it has to have looked before this is full, to know that it heard everything
+        if ((news or self._waiting >= CAPACITY // 2) and not self._news) or self._full():
             self._news = True
             self._changed.notify_all()
 
@@ -131,12 +146,15 @@ class Inbox:
             self._woken = True
             self._changed.notify_all()
 
-    def collect(self, timeout: float) -> Heard:
-        """All that came in; waits up to ``timeout`` seconds for something, and for more of it if the last time was just now."""
+    def collect(self, timeout: float, *, news: bool = False) -> Heard:
+        """All that came in; waits up to ``timeout`` seconds for something, and for more of it if the last time was just now. Only if something
+        of it is ``news``, where that is said: the beats of idle workers stay here until then."""
         due = time.monotonic() + timeout
         with self._changed:
             if self._changed.wait_for(self._something, timeout):
                 self._changed.wait_for(self._full, min(self._collected + GATHER, due) - time.monotonic())
+            elif news:
+                return Heard()
             self._collected = time.monotonic()
             heard, self._heard = self._heard, Heard()
             self._waiting = self._tasks = 0

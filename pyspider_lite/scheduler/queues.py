@@ -26,7 +26,7 @@ _WATCHED = (QueueName.TO_FETCHER, QueueName.TO_PROCESSOR, QueueName.CONTROL, Que
 
 
 #: seconds for which the beats of idle workers gather, and how many are taken at once then
-_REST, _BEATS = 0.2, 32
+_REST, _BEATS = 0.4, 32
 
 
 class Outlet:

@@ -88,6 +88,8 @@ def test_the_beat_of_an_idle_worker_is_no_reason_to_wake_up() -> None:
     ):
         inbox = Inbox()
         inbox.status(idle)
+        inbox.collect(60)
+        inbox.status(idle)
         began = time.monotonic()
         assert len(inbox.collect(0.1).status) == 1
         assert time.monotonic() - began >= 0.1
@@ -97,6 +99,32 @@ def test_the_beat_of_an_idle_worker_is_no_reason_to_wake_up() -> None:
     for _ in range(CAPACITY):
         inbox.status(idle)
     assert len(inbox.collect(60).status) == CAPACITY
+
+
+def test_a_worker_that_comes_or_is_at_work_again_is() -> None:
+    worker = WorkerInfo.make("fetcher", 10)
+    inbox = Inbox()
+    for beat in (worker.beat(), worker.beat(state="paused"), worker.beat(), worker.beat(leaving=True), worker.beat()):
+        inbox.status(StatusBatch(items=[beat]))
+        assert len(inbox.collect(60, news=True).status) == 1
+
+
+def test_what_idle_workers_say_is_left_in_the_inbox_until_there_is_news() -> None:
+    worker = WorkerInfo.make("fetcher", 10)
+    inbox = Inbox()
+    for _ in range(3):
+        inbox.status(StatusBatch(items=[worker.beat()]))
+        inbox.collect(0, news=True)
+    assert inbox.collect(0, news=True).nothing
+    inbox.command(lambda scheduler: None)
+    assert len(inbox.collect(0, news=True).status) == 2
+    # ... or it would fill up
+    for _ in range(CAPACITY // 2):
+        assert inbox.collect(0, news=True).nothing
+        inbox.status(StatusBatch(items=[worker.beat()]))
+    assert len(inbox.collect(60, news=True).status) == CAPACITY // 2
+    inbox.status(StatusBatch(items=[worker.beat()]))
+    assert len(inbox.collect(0).status) == 1
 
 
 def test_who_hears_idle_workers_rests_until_something_is_given_out() -> None:
