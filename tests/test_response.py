@@ -128,6 +128,15 @@ OF_A_SHOP = """<nav><a href="/item/1">1</a></nav><a href="/item/2?from=ad">2</a>
 <a href="http://[bad">8</a><a href="ftp://site.test/item/7">9</a>"""
 
 
+def test_capitals_and_line_breaks_in_a_scheme_are_no_other_scheme() -> None:
+    links = '<a href="HTTPS://site.test/a"><a href="Http://Other.Test/b"><a href="ht\ntps://site.test/c"><a href="MAILTO:a@site.test">'
+    assert page(links).links() == ["https://site.test/a", "https://site.test/c"]
+    assert page(links).links(same_site=False) == ["https://site.test/a", "http://Other.Test/b", "https://site.test/c"]
+    assert [a.attr.href for a in page(links).doc("a").items()][-1] == "MAILTO:a@site.test"
+    based = page('<base href="HTTPS://site.test/x/"><a href="a">')
+    assert based.links() == ["https://site.test/x/a"]
+
+
 @pytest.mark.parametrize(
     ("choice", "found"),
     [

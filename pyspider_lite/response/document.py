@@ -68,7 +68,7 @@ def base_url(root: Any, url: str) -> str:
     if base is None:
         return url
     try:
-        joined = urljoin(url, (base.get("href") or "").strip())
+        joined = _join(url, (base.get("href") or "").strip())
     except ValueError:
         return url
     return joined if joined.startswith(("http://", "https://")) else url
@@ -89,11 +89,19 @@ def resolver(base: str) -> Callable[[str], str]:
         if plain_url(link):
             return link
         try:
-            return urljoin(base, link)
+            return _join(base, link)
         except ValueError:
             return link
 
     return resolve
+
+
+def _join(base: str, link: str) -> str:
+    """As `urljoin`, which gives a link of another scheme back as it is written: ``HTTPS://`` is ``https://`` (RFC 3986, 3.1)."""
+    joined = urljoin(base, link)
+    if joined.startswith(("http://", "https://")) or urlsplit(joined).scheme not in ("http", "https"):
+        return joined
+    return urlsplit(joined).geturl()
 
 
 def _origin(url: str) -> str | None:
