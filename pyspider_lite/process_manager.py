@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: who stops first: each finishes what those before it made, and the scheduler writes it all down
 STOP_ORDER = (Role.FETCHER, Role.PROCESSOR, Role.RESULT_WORKER, Role.SCHEDULER)
+#: what part of the drain time each of them has: callbacks take longest, and to cut one off is a pity
+SHARES = {Role.FETCHER: 1 / 6, Role.PROCESSOR: 1 / 2, Role.RESULT_WORKER: 1 / 6, Role.SCHEDULER: 1 / 6}
 #: of its part of the drain time a child has this for what comes after its work, seconds; at most half of it
 MARGIN = 2.0
 #: seconds before a child that died is started again: the first time at once, then doubled up to the longest
@@ -195,7 +197,11 @@ class ProcessManager:
     def _start(self, child: _Child) -> None:
         reader, writer = os.pipe()
         start = ChildStart(
-            role=child.role, index=child.index, settings=self._child_settings(), ready=writer, parent=os.getpid()
+            role=child.role,
+            index=child.index,
+            settings=self._child_settings(child.role),
+            ready=writer,
+            parent=os.getpid(),
         )
         child.started, child.due = time.monotonic(), None
         # a process group of its own: Ctrl-C in a terminal is for the parent, who stops them in order
@@ -213,9 +219,9 @@ class ProcessManager:
             process.stdin.flush()
         logger.info("%s started, pid %d", child.name, process.pid)
 
-    def _child_settings(self) -> Settings:
+    def _child_settings(self, role: Role) -> Settings:
         """The stages of stopping share the drain time, so each child has its part of it."""
-        part = self._settings.drain_timeout / len(STOP_ORDER)
+        part = self._settings.drain_timeout * SHARES[role]
         return msgspec.structs.replace(
             self._settings, message_queue=self._settings.queue_url, drain_timeout=part - min(MARGIN, part / 2)
         )
@@ -255,19 +261,20 @@ class ProcessManager:
         return None
 
     def _drain(self, number: int | None) -> int:
-        """Stop all children, stage by stage, within the drain time: what one stage leaves of its part is the next one's. A second signal
-        stops them hard."""
-        began = time.monotonic()
+        """Stop all children, stage by stage, within the drain time. A second signal stops them hard."""
+        until = time.monotonic()
         for child in self._children:
             child.due = None
             if child.role == Role.SCHEDULER:
                 # what it gave out now would have to be given back by those who end first, or find nobody
                 child.say_hold()
-        for number_of, role in enumerate(STOP_ORDER, 1):
+        for role in STOP_ORDER:
+            # what one stage leaves of its part is the next one's
+            until += self._settings.drain_timeout * SHARES[role]
             stage = [child for child in self._children if child.role == role]
             for child in stage:
                 child.send(signal.SIGTERM)
-            second = self._wait_for(stage, began + self._settings.drain_timeout * number_of / len(STOP_ORDER))
+            second = self._wait_for(stage, until)
             if second is not None:
                 self._kill(self._children)
                 return exit_codes.of_signal(second)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pyspider_lite import configuration, process_manager
+
 MANAGER = """
 import sys
 from pyspider_lite import configuration, log, process_manager
@@ -239,6 +241,14 @@ def test_the_stages_share_the_drain_time(suite):
     assert [name for name, _ in one.events("hold")] == ["scheduler0"]
     stopped = [name.rstrip("01") for name, _ in one.events("deaf")]
     assert stopped == ["fetcher", "fetcher", "processor", "result_worker", "scheduler"]
+
+
+def test_callbacks_have_most_of_the_drain_time(tmp_path):
+    settings = configuration.load(None, {"data_path": str(tmp_path), "drain_timeout": 30.0}, {}).settings
+    manager = process_manager.ProcessManager(settings)
+    drains = [manager._child_settings(role).drain_timeout for role in process_manager.STOP_ORDER]
+    assert drains == [pytest.approx(seconds) for seconds in (3.0, 13.0, 3.0, 3.0)]
+    assert sum(process_manager.SHARES.values()) == pytest.approx(1.0)
 
 
 def test_a_second_signal_ends_everything_at_once(suite):

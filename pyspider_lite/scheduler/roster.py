@@ -114,9 +114,14 @@ class Roster(threading.Thread):
             for worker in left:
                 self._points.pop(worker, None)
 
-    def _rate(self, beat: Beat, now: float) -> float:
-        """Tasks a second over the last minute; it is asked once a beat."""
+    def _rate(self, beat: Beat, heard: float) -> float:
+        """Tasks a second over the last minute, by the worker's clock: beats that had to wait are heard all at once. It is asked once a
+        beat."""
+        now = beat.time or heard
         points = self._points.setdefault(beat.worker, deque([(now, beat.progress)]))
+        if now < points[-1][0]:  # its clock was set back
+            points.clear()
+            points.append((now, beat.progress))
         while len(points) > 1 and points[1][0] <= now - _RATE_OVER:
             points.popleft()
         since, before = points[0]

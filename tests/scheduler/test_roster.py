@@ -109,3 +109,10 @@ def test_the_rate_is_over_the_last_minute(roster: Roster) -> None:
     for second in range(32, 151, 2):
         rate = roster._rate(beat(progress=300), 100.0 + second)
     assert rate == 0.0, "nothing for more than a minute"
+
+
+def test_beats_that_had_to_wait_for_a_new_leader_tell_no_higher_rate(roster: Roster) -> None:
+    rates = [roster._rate(beat(progress=second * 10, time=1000.0 + second), 5.0) for second in range(0, 12, 2)]
+    assert rates[-1] == pytest.approx(10.0), "all heard at once"
+    assert roster._rate(beat(progress=120, time=900.0), 6.0) == 0.0, "its clock was set back"
+    assert roster._rate(beat(progress=140, time=902.0), 8.0) == pytest.approx(10.0)
