@@ -38,6 +38,18 @@ LOCK_TABLES = {
     "postgresql": "SELECT pg_advisory_xact_lock(7797366102) IS NOT NULL",
 }
 UNLOCK_TABLES = {"mysql": "SELECT RELEASE_LOCK(CONCAT('pyspider_lite ', MD5(DATABASE())))"}
+#: PostgreSQL's number of the lock that `turn` waits for; each database has its own
+_TURN = sa.literal(7797366103, sa.BigInteger)
+
+
+def turn(dialect: str, row: sa.Table, *, alone: bool) -> sa.Select[Any]:
+    """SELECT that waits until its transaction may run beside others of its kind, or alone, and lasts until its end. It gives a row, unless the
+    one of ``row``, which others than PostgreSQL lock, has to be made first; then nothing is locked yet. SQLite's write lock does it already."""
+    if dialect == "postgresql":
+        # who shares a row's lock there passes those who wait for it alone, for as long as others share it; locks of this kind queue
+        lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+        return sa.select(lock(_TURN))
+    return sa.select(row.c.id).with_for_update(read=not alone)
 
 
 def clock(dialect: str) -> sa.ColumnElement[float]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from pyspider_lite.database import schema
-from pyspider_lite.database.dialect import insert_missing, key_in, upsert
+from pyspider_lite.database.dialect import insert_missing, key_in, turn, upsert
 from pyspider_lite.database.engine import ANY_TABLE, Database
 from pyspider_lite.database.names import store_key
 from pyspider_lite.database.project_tables import ProjectTables
@@ -70,8 +70,8 @@ class SqlResultDB:
         self._dialect = self._database.dialect
         self._tables = ProjectTables(self._database, target.prefix, self._complete)
         self._statements = _Statements(self._dialect)
-        self._beside = sa.select(TURN.c.id).with_for_update(read=True)
-        self._alone = sa.select(TURN.c.id).with_for_update()
+        self._beside = turn(self._dialect, TURN, alone=False)
+        self._alone = turn(self._dialect, TURN, alone=True)
         self._dropped = sa.select(DROPPED.c.project, DROPPED.c.generation).where(key_in(DROPPED.c.project))
 
     def _complete(self, conn: sa.Connection, project: str) -> None:

@@ -98,7 +98,7 @@ DROPPED = sa.Table(
     sa.Column("generation", sa.String(64), primary_key=True),
     **_MYSQL,
 )
-#: one row, which who stores results locks: many at once, or one alone
+#: one row, which who stores results locks: many at once, or one alone (`dialect.turn`)
 TURN = sa.Table("lite-turn", _own, sa.Column("id", sa.Integer, primary_key=True, autoincrement=False), **_MYSQL)
 PROJECTS = sa.Table(
     "projectdb",

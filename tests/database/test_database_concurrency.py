@@ -4,12 +4,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from stored_tasks import P, new
 
 from pyspider_lite.database import connect_resultdb, connect_taskdb
 from pyspider_lite.database.base import TaskDB
+from pyspider_lite.database.resultdb import SqlResultDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
 from pyspider_lite.models.report import Item
 from pyspider_lite.models.result import TaskResult
@@ -75,6 +77,32 @@ def test_writers_of_overlapping_unsorted_results(shared_urls: Urls) -> None:
     assert {row.taskid: (row.run, row.result) for row in database.select(P)} == dict.fromkeys(ids, (9, "9"))
     assert database.count(P) == len(ids)
     database.close()
+
+
+def test_a_late_store_of_results_waits_for_no_store_that_comes_after_it(shared_urls: Urls) -> None:
+    """Else it would never come while others store all the time, each beginning before the last one ends."""
+    databases = [connect_resultdb(shared_urls("resultdb")) for _ in range(3)]
+    first, late, after = databases
+    assert isinstance(first, SqlResultDB)
+    for number, database in enumerate(databases):
+        database.store([_one_result(f"t{number}")])
+    with ThreadPoolExecutor(2) as pool:
+        with first._database.write() as conn:
+            first._take_turn(conn, alone=False)
+            waiting = [pool.submit(late.store, [_one_result("late")], late=True)]
+            assert not wait(waiting, timeout=0.4).done
+            waiting.append(pool.submit(after.store, [_one_result("after")]))
+            assert not wait(waiting, timeout=0.4).done
+        for each in waiting:
+            each.result(20)
+    assert first.count(P) == 5
+    for database in databases:
+        database.close()
+
+
+def _one_result(taskid: str) -> TaskResult:
+    items = [Item("", "1")]
+    return TaskResult(project=P, taskid=taskid, url="http://example.com/", run=1, epoch=1, generation="", items=items)
 
 
 def test_writers_of_overlapping_unsorted_tasks(shared_urls: Urls) -> None:
