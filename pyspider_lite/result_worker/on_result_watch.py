@@ -3,12 +3,14 @@ longer than `on-result-limit`. Used by `result_worker`, for classes of users onl
 
 A thread of its own: the one that called is in the user's code, and nothing but the end of the process ends such a call for sure. A call that
 lets no other thread run (a regular expression without end, say) takes the beats with it: then a thread of `faulthandler`, which needs no
-interpreter, shows where that is and ends the process.
+interpreter, shows where that is and ends the process. Its clock goes on while the process is stopped (SIGSTOP), so it is set only while a
+call runs.
 """
 
+import contextlib
 import faulthandler
 import logging
-import sys
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 #: seconds in a call after which it is said
 SAID_AFTER = 30.0
-#: seconds between two looks, and without one after which the process is ended: for the scheduler it is dead since long
+#: seconds between two looks, and without one in a call after which the process is ended: for the scheduler it is dead since long
 _LOOK, STUCK = 1.0, 30.0
 
 
@@ -38,19 +40,20 @@ class OnResultWatch(threading.Thread):
         self._waiter = Waiter()
         #: what it is called for, and since when (monotonic)
         self._call: tuple[Work, float] | None = None
+        #: held while the call's end by `faulthandler` is put off or called off
+        self._timer = threading.Lock()
+        self._stderr = _copy_of_stderr()
 
     def begin(self, work: Work) -> None:
         """The next call is for this."""
         self._call = (work, time.monotonic())
+        self._put_off_end()
 
     def end(self) -> None:
         """It returned."""
-        self._call = None
-
-    def start(self) -> None:
-        """From now on, also if the first call lets this thread never run."""
-        _end_if_stuck()
-        super().start()
+        with self._timer:
+            self._call = None
+            faulthandler.cancel_dump_traceback_later()
 
     def stop(self) -> None:
         """Look no more."""
@@ -59,12 +62,17 @@ class OnResultWatch(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(_LOOK):
-            _end_if_stuck()
             try:
+                self._put_off_end()
                 self.step(time.monotonic())
             except Exception:
                 logger.exception("an error while looking after on_result; going on")
-        faulthandler.cancel_dump_traceback_later()
+
+    def _put_off_end(self) -> None:
+        """The process ends unless this is called again in time, or the call returns. Without this thread nobody would do so."""
+        with self._timer, contextlib.suppress(RuntimeError):  # no thread is to be had: not watched in this way, then
+            if self._call is not None and self.is_alive():
+                faulthandler.dump_traceback_later(STUCK, exit=True, file=self._stderr)
 
     def step(self, now: float) -> None:
         """One look, at ``now`` (monotonic)."""
@@ -90,7 +98,9 @@ class OnResultWatch(threading.Thread):
             self._overdue(work)
 
 
-def _end_if_stuck() -> None:
-    """Unless this is called again in time."""
-    if sys.__stderr__ is not None:
-        faulthandler.dump_traceback_later(STUCK, exit=True, file=sys.__stderr__)
+def _copy_of_stderr() -> int:
+    """A file descriptor that stays when a user's class closes stderr."""
+    try:
+        return os.dup(2)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
