@@ -246,7 +246,7 @@ class ProcessManager:
         if not child.was_ready and event.code in (exit_codes.BAD_CONFIG, exit_codes.REFUSED, exit_codes.INTERNAL):
             logger.error("%s could not start, see its message above: all others are stopped", child.name)
             return event.code
-        if event.code == exit_codes.DONE:
+        if event.code == exit_codes.TOLD:
             logger.warning(
                 "%s was told to stop (`cluster stop`, XML-RPC): it is started with the next `all`", child.name
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspider_lite import configuration, process_manager
+from pyspider_lite import configuration, exit_codes, process_manager
 
 MANAGER = """
 import sys
@@ -185,13 +185,22 @@ def test_restarts_become_slower(suite):
 
 
 def test_who_was_told_to_stop_is_not_started_again(suite):
-    one = suite(processor0="0", result_worker0="1")
+    one = suite(processor0=str(exit_codes.TOLD), result_worker0="1")
     # those that crash come again and again meanwhile
     until(lambda: [name for name, _ in one.events("start")].count("result_worker0") == 3)
     one.process.send_signal(signal.SIGTERM)
     _, log = one.end()
     assert "processor[0] was told to stop" in log
     assert [name for name, _ in one.events("start")].count("processor0") == 1
+
+
+def test_who_ends_by_itself_is_started_again(suite):
+    """An `os._exit(0)` in code of users, which is no order."""
+    one = suite(result_worker0="0")
+    until(lambda: [name for name, _ in one.events("start")].count("result_worker0") == 2)
+    one.process.send_signal(signal.SIGTERM)
+    _, log = one.end()
+    assert "ended with exit code 0; starting it again" in log and "was told to stop" not in log
 
 
 @pytest.mark.parametrize("code", [2, 3, 4])

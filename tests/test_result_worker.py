@@ -307,6 +307,19 @@ def test_a_subclass_sees_each_item_and_stores_by_calling_ours(rigs):
     assert got["t3"].track["process"]["exception"] == "on_result: ValueError: not good"
 
 
+def test_sys_exit_in_on_result_fails_its_task_only(rigs):
+    class Exiting(ResultWorker):
+        def on_result(self, task, result):
+            if task["taskid"] == "t1":
+                sys.exit(0)
+
+    rig = rigs(Exiting).start()
+    rig.put(report("t1", "a"), report("t2", "b"))
+    got = rig.reports(2)
+    assert (got["t1"].ok, got["t2"].ok) == (False, True)
+    assert got["t1"].track["process"]["exception"] == "on_result: SystemExit: 0"
+
+
 @pytest.mark.behaviour("P42")
 def test_one_prints_lines(rigs, capsys):
     rig = rigs(OneResultWorker).start()
@@ -446,26 +459,54 @@ def test_a_call_that_ends_is_waited_for_no_longer(caplog):
     assert not outages.waiting()
 
 
-@pytest.mark.parametrize("wait", [0, 1.2])
-def test_a_call_that_lets_no_other_thread_run_ends_the_process(wait):
-    """Its stack is shown; the scheduler has taken the worker for dead by then."""
-    script = """
-import re
+_WATCHED = """
+import os, re, signal, subprocess, sys, time
+from types import SimpleNamespace
 from pyspider_lite.result_worker import on_result_watch
 
-on_result_watch.STUCK = 1.5
-on_result_watch.OnResultWatch("store.Store", print).start()
+on_result_watch.STUCK, on_result_watch._LOOK = 1.5, 0.3
+watch = on_result_watch.OnResultWatch("store.Store", print)
+watch.start()
+work = SimpleNamespace(report=SimpleNamespace(project="p", taskid="t"))
+"""
 
 
+def _watched(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", _WATCHED + script], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("wait", [0, 1.0])
+def test_a_call_that_lets_no_other_thread_run_ends_the_process(wait):
+    """Its stack is shown; the scheduler has taken the worker for dead by then. It may have let others run before, for a while, and have
+    closed stderr."""
+    done = _watched(f"""
 def on_result():
+    sys.stderr.close()
+    sys.__stderr__.close()
+    time.sleep({wait})
     re.match("(a+)+$", "a" * 60 + "b")
 
-
-import time
-time.sleep({wait})
+watch.begin(work)
 on_result()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script.replace("{wait}", str(wait))], capture_output=True, text=True, timeout=60
-    )
+""")
     assert done.returncode == 1 and "Timeout" in done.stderr and "in on_result" in done.stderr
+
+
+def test_a_call_that_lets_others_run_may_take_longer():
+    done = _watched("watch.begin(work); time.sleep(2.2); watch.end(); print('over')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+
+
+@pytest.mark.parametrize("close", ["", "os.close(2)"])
+def test_between_two_calls_a_process_may_be_frozen_or_stuck(close):
+    """SIGSTOP to the worker and SIGCONT long after."""
+    done = _watched(f"""
+watch.begin(work)
+{close}
+watch.end()
+subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {{os.getpid()}}; sleep 2; kill -CONT {{os.getpid()}}"])
+time.sleep(0.8)
+time.sleep(0.8)
+print("over")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from pyspider_lite import bootstrap, managed_child, process_manager
+from pyspider_lite import bootstrap, exit_codes, managed_child, process_manager
 from pyspider_lite.cli import options
 from pyspider_lite.errors import ConfigError
 from pyspider_lite.models.names import Role
@@ -32,7 +32,8 @@ def child_command(role: str) -> int:
     """One daemon of `all`: which one its parent says on standard input; ``role`` is for the list of processes."""
     start, parent = managed_child.begin()
     bootstrap.set_up_logging(start.settings)
-    return bootstrap.run_role(start.role, start.settings, index=start.index, on_ready=parent.say_ready)
+    code = bootstrap.run_role(start.role, start.settings, index=start.index, on_ready=parent.say_ready)
+    return exit_codes.TOLD if code == exit_codes.DONE else code
 
 
 def _role_command(role: Role, text: str) -> click.Command:

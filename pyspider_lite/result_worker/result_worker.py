@@ -284,7 +284,7 @@ class ResultWorker:
             self._watch.begin(work)
             try:
                 self.on_result(task_dict(report), codec.from_json(item.result))
-            except Exception as error:
+            except BaseException as error:  # sys.exit(), too: only this task fails
                 logger.exception("%s:%s: on_result failed", report.project, report.taskid)
                 work.error = f"on_result: {type(error).__name__}: {error}"
                 return
