@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspider_lite.bench.chaos import check
+from pyspider_lite.bench.chaos import check, files
 from pyspider_lite.bench.chaos.harms import Harm, Kind
 from pyspider_lite.bench.chaos.run import PROGRAM, Options, run
 
@@ -32,7 +32,7 @@ FEW = [Harm(1.0, Kind.KILL, "fetcher[0]"), Harm(2.0, Kind.KILL, "processor[0]")]
 )
 def test_nothing_is_lost_and_nothing_is_doubled(tmp_path: Path, stack: str, seed: int, minutes: float) -> None:
     run(Options(tmp_path, seed, minutes, stack, pages=round(1750 * minutes)))
-    verdict = check.judge(check.load(tmp_path))
+    verdict = check.judge(files.load(tmp_path))
     # a short run on a busy machine harms less than it should
     assert verdict.problems + (verdict.shortfalls if minutes >= 2 else []) == [], verdict
 
@@ -45,7 +45,7 @@ def test_planted_faults_are_found(tmp_path: Path, faults: str) -> None:
     planted = [fault for fault in faults.split("+") if fault]
     program = (sys.executable, LAUNCHER, faults) if planted else PROGRAM
     run(Options(tmp_path, 1, 0.33, pages=700, harms=FEW, patience=15.0, program=program))
-    problems = check.judge(check.load(tmp_path)).problems
+    problems = check.judge(files.load(tmp_path)).problems
     signs = {"drop": "asked for more often", "twice": "their result written more often", "forget": "never asked for"}
     seen = {fault for fault, sign in signs.items() if any(sign in problem for problem in problems)}
     # a page whose report was lost is fetched again, and then its result is written again

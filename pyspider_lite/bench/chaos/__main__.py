@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from pyspider_lite import exit_codes
-from pyspider_lite.bench.chaos import check
+from pyspider_lite.bench.chaos import check, files
 from pyspider_lite.bench.chaos.run import Options, run
 from pyspider_lite.bench.chaos.stack import STACKS
 
@@ -48,9 +48,9 @@ def main() -> int:
 def show(folder: Path) -> int:
     """Print the verdict; the exit code."""
     try:
-        verdict = check.judge(check.load(folder))
-    except (OSError, ValueError, KeyError) as error:
-        print(f"{folder}: not the files of a run of chaos: {type(error).__name__}: {error}", file=sys.stderr)
+        verdict = check.judge(files.load(folder))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"{folder}: not the files of a run of chaos: {_reason(error)}", file=sys.stderr)
         return exit_codes.BAD_CONFIG
     for name, value in verdict.figures.items():
         print(f"{name}: {value}")
@@ -61,6 +61,18 @@ def show(folder: Path) -> int:
     if verdict.problems:
         return WRONG
     return TOO_LITTLE_HARM if verdict.shortfalls else exit_codes.DONE
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case KeyError():
+            return f"a line or an entry of it has no field {error}"
+        case TypeError() | AttributeError():
+            return f"a field has a value of the wrong kind: {error}"
+        case OSError():
+            return f"{error.filename}: {error.strerror}"
+        case _:
+            return str(error)
 
 
 if __name__ == "__main__":

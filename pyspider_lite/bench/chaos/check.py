@@ -1,41 +1,22 @@
-"""Judges a run of chaos from the files that it left, and from nothing else. Pure but for `load`.
+"""Judges a run of chaos from the files that it left, and from nothing else. Pure.
 
 What may be repeated is what was in hand: a page may be asked for, or its result be written, once more for each harm before that at which
 the page was in hand. Called by the command line and by tests.
 """
 
 import itertools
-import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspider_lite.bench.chaos import harms, pages
-from pyspider_lite.bench.chaos.pages import Request
+from pyspider_lite.bench.chaos.files import Files, Row, contradictions, number, some
 
 #: seconds that it takes to look what is in hand
 _LOOK = 1.0
 #: seconds in which what was given out is asked for, or a process drains
 _ON_ITS_WAY = 10.0
-#: as many are named of what is wrong
-_SHOWN = 5
-
-Row = dict[str, Any]
-
-
-class Files(NamedTuple):
-    """What a run left."""
-
-    #: harms.jsonl
-    events: list[Row]
-    #: access.log
-    requests: list[Request]
-    #: results.jsonl
-    results: list[Row]
-    #: tasks.jsonl
-    tasks: list[Row]
 
 
 class Verdict(NamedTuple):
@@ -46,16 +27,6 @@ class Verdict(NamedTuple):
     #: why the run proves too little, although nothing need be wrong
     shortfalls: list[str]
     figures: dict[str, str]
-
-
-def load(folder: Path) -> Files:
-    """Raises OSError or ValueError for files that are missing or cannot be read."""
-    rows = [
-        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("harms", "results", "tasks")
-    ]
-    requests = [pages.parse(line) for line in (folder / "access.log").read_text().splitlines()]
-    return Files(rows[0], requests, rows[1], rows[2])
 
 
 def judge(files: Files) -> Verdict:
@@ -70,6 +41,7 @@ def judge(files: Files) -> Verdict:
         *run.repeated_for_nothing(),
         *run.too_many_requests(),
         *run.processes(),
+        *contradictions(files),
     ]
     return Verdict(problems, list(run.harmless()), run.figures())
 
@@ -94,9 +66,9 @@ class _Run:
 
     def _results(self) -> Iterator[tuple[int, Row]]:
         for row in self._files.results:
-            number = _number(row["url"])
-            if number is not None:
-                yield number, row
+            page = number(row["url"])
+            if page is not None:
+                yield page, row
 
     def _of(self, event: str) -> list[Row]:
         return [found for found in self._files.events if found["event"] == event]
@@ -121,18 +93,17 @@ class _Run:
                 yield f"only {len(found)} {what} in {minutes:g} minutes, {int(wanted)} are wanted"
 
     def not_requested(self) -> Iterator[str]:
-        yield from _some("never asked for", [page for page in self._pages if pages.path_of(page) not in self._asked])
+        yield from some("never asked for", [page for page in self._pages if pages.path_of(page) not in self._asked])
         known = {pages.path_of(page) for page in self._pages}
-        yield from _some("asked for though no page links to it", sorted(self._asked.keys() - known))
+        yield from some("asked for though no page links to it", sorted(self._asked.keys() - known))
 
     def wrong_results(self) -> Iterator[str]:
         found = Counter(page for page, _ in self._results())
-        yield from _some("without a result", self.lost)
-        yield from _some("with more than one result", [page for page, count in found.items() if count > 1])
-        yield from _some("with another page's result", [page for page, row in self._results() if not _right(page, row)])
-        yield from _some(
-            "with a result that nobody wrote", [page for page, row in self._results() if not row["writes"]]
-        )
+        yield from some("without a result", self.lost)
+        yield from some("with a result though no page links to it", sorted(found.keys() - set(self._pages)))
+        yield from some("with more than one result", [page for page, count in found.items() if count > 1])
+        yield from some("with another page's result", [page for page, row in self._results() if not _right(page, row)])
+        yield from some("with a result that nobody wrote", [page for page, row in self._results() if not row["writes"]])
 
     @property
     def lost(self) -> list[int]:
@@ -140,30 +111,34 @@ class _Run:
         return [page for page in self._pages if page not in found]
 
     def open_tasks(self) -> Iterator[str]:
-        for status in ("active", "failed", "bad"):
-            yield from _some(f"of tasks {status}", [task["url"] for task in self._rows if task["status"] == status])
-        known = {_number(task["url"]) for task in self._rows}
-        yield from _some("without a task", [page for page in self._pages if page not in known])
-        yield from _some("of control work left", self._beside.get("controls", []))
-        yield from _some("of dead letters", self._beside.get("dead_letters", []))
+        for status in sorted({task["status"] for task in self._rows} - {"success"}):
+            yield from some(f"of tasks {status}", [task["url"] for task in self._rows if task["status"] == status])
+        known = {number(task["url"]) for task in self._rows}
+        yield from some("without a task", [page for page in self._pages if page not in known])
+        yield from some("with a task though no page links to it", sorted(known - {None, *self._pages}, key=str))
+        if self._beside:
+            yield from some("of control work left", self._beside["controls"])
+            yield from some("of dead letters", self._beside["dead_letters"])
 
     def wrong_counts(self) -> Iterator[str]:
         rows = Counter(str(task["status"]) for task in self._rows)
         if not self._beside:
             yield "tasks.jsonl has no counts"
-        for status, count in self._beside.get("counts", {}).items():
-            if rows[status] != count:
+            return
+        counts: Counter[str] = Counter(self._beside["counts"])
+        for status in sorted(counts.keys() | rows.keys()):
+            if (count := counts[status]) != rows[status]:
                 yield f"{count} tasks are counted as {status}, there are {rows[status]} rows"
 
     def repeated_for_nothing(self) -> Iterator[str]:
         for what, found in (("asked for", self._requests), ("their result written", self._written)):
             unexplained = [page for page, times in found.items() if self._too_often(page, sorted(times))]
-            yield from _some(f"{what} more often than they were in hand at harms", unexplained)
+            yield from some(f"{what} more often than they were in hand at harms", unexplained)
 
     def _too_often(self, page: int, times: list[float]) -> bool:
         """Each harm at which a page was in hand is good for one repetition after it."""
         moments = self._in_hand.get(page, [])
-        return any(bisect_right(moments, moment) < number for number, moment in enumerate(times))
+        return any(bisect_right(moments, moment) < earlier for earlier, moment in enumerate(times))
 
     @property
     def extra_requests(self) -> int:
@@ -179,7 +154,7 @@ class _Run:
             if not exit["wanted"]:
                 yield f"{exit['role']} (pid {exit['pid']}) ended by itself, exit code {exit['code']}"
         for end in self._of("end"):
-            yield from _some("of processes left over", [f"{left['pid']} {left['command']}" for left in end["left"]])
+            yield from some("of processes left over", [f"{left['pid']} {left['command']}" for left in end["left"]])
 
     # --- how it went ----------------------------------------------------------------------------------------------------
 
@@ -240,12 +215,14 @@ def _in_hand(files: Files) -> dict[int, list[float]]:
     for event in sorted(files.events, key=lambda event: float(event["time"])):
         if event["event"] not in ("harm", "over"):
             continue
+        if event["event"] == "over" and event["harm"] not in began:
+            continue  # what was not begun allows for nothing
         harm = began.setdefault(event["harm"], event)
         since = harm["time"] - _LOOK
         meanwhile = {request.path for request in files.requests if since <= request.time <= event["time"]}
         if harm["role"].partition("[")[0] in ("broker", "database", "scheduler") or harm["kind"] == "term":
             meanwhile |= {path for path, time in first.items() if 0 <= time - event["time"] <= _ON_ITS_WAY}
-        named = {page for path in meanwhile if (page := _number(path)) is not None}
+        named = {page for path in meanwhile if (page := number(path)) is not None}
         for page in named.union(harm["pages"], event["pages"]):
             found.setdefault(page, []).append(event["time"])
     return found
@@ -256,18 +233,5 @@ def _pairs(times: Sequence[float]) -> Iterator[tuple[float, float]]:
     return itertools.pairwise(ordered)
 
 
-def _number(url: str) -> int | None:
-    """Of the page at a URL or path; None for what is no page."""
-    name = url.rpartition("/")[2].removesuffix(".html")
-    return int(name) if name.isdecimal() else None
-
-
 def _right(page: int, row: Row) -> bool:
     return bool(row["result"] == {"page": page, "title": pages.title(page)})
-
-
-def _some(what: str, found: Sequence[object]) -> Iterator[str]:
-    """One sentence for any number of them, none for none."""
-    if found:
-        named = ", ".join(str(one) for one in found[:_SHOWN])
-        yield f"{len(found)} {what}: {named}{', ...' if len(found) > _SHOWN else ''}"
