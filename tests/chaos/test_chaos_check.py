@@ -1,50 +1,15 @@
 """The judge of chaos, on files made by hand: a run in which all is well, and what is found when one thing is not."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from chaos_files import PAGES, well, write
 
 from pyspider_lite.bench.chaos import __main__ as command
 from pyspider_lite.bench.chaos import check
 from pyspider_lite.bench.chaos.files import Files
 from pyspider_lite.bench.chaos.pages import Request, path_of, title
-
-PAGES = 6
-Row = dict[str, Any]
-
-
-def well() -> Files:
-    """Page i is asked for at 10 + i and done one second later; page 2 was in hand at a harm, was lost and asked for again."""
-    kill = {"event": "harm", "harm": 1, "time": 12.5, "kind": "kill", "pid": 7, "role": "fetcher[0]"}
-    events: list[Row] = [
-        {"event": "begin", "time": 9.0, "seed": 1, "minutes": 0.04, "stack": "builtin-sqlite", "pages": PAGES},
-        {**kill, "signal": "SIGKILL", "seconds": 0, "in_hand": 1, "pages": [2]},
-        {"event": "exit", "time": 12.6, "pid": 7, "role": "fetcher[0]", "code": -9, "wanted": True},
-        {"event": "start", "time": 9.5, "pid": 7, "role": "fetcher[0]"},
-        {"event": "end", "time": 30.0, "left": []},
-    ]
-    requests = [Request(10.0 + page, "fetcher[0]", path_of(page)) for page in range(PAGES)]
-    requests.append(Request(20.0, "fetcher[1]", path_of(2)))
-    results = [
-        {
-            "url": f"http://127.0.0.1:1{path_of(page)}",
-            "taskid": f"t{page}",
-            "item": "",
-            "run": 0,
-            "result": {"page": page, "title": title(page)},
-            "writes": [21.0 if page == 2 else 11.0 + page],
-        }
-        for page in range(PAGES)
-    ]
-    tasks: list[Row] = [
-        {"url": row["url"], "taskid": row["taskid"], "status": "success", "run": 1, "updatetime": row["writes"][0]}
-        for row in results
-    ]
-    tasks.append({"counts": {"active": 0, "success": PAGES, "failed": 0, "bad": 0}, "controls": [], "dead_letters": []})
-    return Files(events, requests, results, tasks)
 
 
 def test_a_run_in_which_all_is_well() -> None:
@@ -123,27 +88,9 @@ def task_missing(files: Files) -> None:
     files.tasks[-1]["counts"].update(success=PAGES - 1)
 
 
-def result_of_another_task(files: Files) -> None:
-    files.results[3]["taskid"] = "t9"
-
-
-def result_of_another_pages_task(files: Files) -> None:
-    files.results[3]["taskid"] = "t4"
-
-
 def result_of_no_page(files: Files) -> None:
     url = files.results[3]["url"].replace("3.html", "77.html")
     files.results.append({**files.results[3], "url": url, "result": {"page": 77, "title": title(77)}})
-
-
-def two_tasks_of_a_page(files: Files) -> None:
-    files.tasks.insert(2, {**files.tasks[1], "taskid": "t9"})
-    files.tasks[-1]["counts"]["success"] += 1
-
-
-def one_task_twice(files: Files) -> None:
-    files.tasks.insert(2, dict(files.tasks[1]))
-    files.tasks[-1]["counts"]["success"] += 1
 
 
 def task_of_no_page(files: Files) -> None:
@@ -158,35 +105,6 @@ def strange_status(files: Files) -> None:
 
 def empty_counts(files: Files) -> None:
     files.tasks[-1]["counts"] = {}
-
-
-def two_lines_of_counts(files: Files) -> None:
-    files.tasks.append({**files.tasks[-1], "dead_letters": ["result lost"]})
-
-
-def exit_missing(files: Files) -> None:
-    del files.events[2]
-
-
-def exit_of_one_of_two_with_one_pid_missing(files: Files) -> None:
-    files.events.insert(3, {**files.events[3], "time": 12.7})
-
-
-def harm_told_twice(files: Files) -> None:
-    files.events.insert(2, dict(files.events[1]))
-    repeated_twice_for_one_harm(files)
-
-
-def harm_over_twice(files: Files) -> None:
-    files.events[2:2] = [{"event": "over", "time": 20.4, "harm": 1, "pages": []}] * 2
-
-
-def harm_not_begun(files: Files) -> None:
-    files.events.insert(2, {"event": "over", "time": 20.4, "harm": 2, "pages": [4]})
-
-
-def two_runs(files: Files) -> None:
-    files.events.insert(1, dict(files.events[0]))
 
 
 def wrong_count(files: Files) -> None:
@@ -245,24 +163,10 @@ def not_finished(files: Files) -> None:
         (task_missing, "1 without a task: 1"),
         (wrong_count, "7 tasks are counted as success, there are 6 rows"),
         (no_counts, "tasks.jsonl has no counts"),
-        (result_of_another_task, "1 of results whose task does not exist: http://127.0.0.1:1/3.html"),
-        (result_of_another_pages_task, "1 of results whose task does not exist: http://127.0.0.1:1/3.html"),
         (result_of_no_page, "1 with a result though no page links to it: 77"),
-        (two_tasks_of_a_page, "1 with more than one task: 1"),
-        (one_task_twice, "1 of tasks with more than one row: t1"),
         (task_of_no_page, "1 with a task though no page links to it: 77"),
         (strange_status, "1 of tasks lost: http://127.0.0.1:1/1.html"),
         (empty_counts, "0 tasks are counted as success, there are 6 rows"),
-        (two_lines_of_counts, "tasks.jsonl has 2 lines that are no task: one is wanted, with the counts"),
-        (exit_missing, "1 of processes started that neither ended nor are left over: fetcher[0] (pid 7)"),
-        (
-            exit_of_one_of_two_with_one_pid_missing,
-            "1 of processes started that neither ended nor are left over: fetcher[0] (pid 7)",
-        ),
-        (harm_told_twice, "1 of harms told more than once: 1"),
-        (harm_over_twice, "1 of harms over more than once: 1"),
-        (harm_not_begun, "1 of harms over that were not begun: 2"),
-        (two_runs, "harms.jsonl is of more than one run: it has 2 lines of event begin"),
         (control_left, "1 of control work left: start:chaos:1"),
         (process_left, "1 of processes left over: 8 python child"),
         (ended_by_itself, "fetcher[0] (pid 7) ended by itself, exit code 4"),
@@ -303,13 +207,6 @@ def test_too_little_harm_is_no_success(tmp_path: Path, capsys: pytest.CaptureFix
     assert command.show(tmp_path) == command.WRONG
 
 
-def write(folder: Path, files: Files) -> None:
-    for name, rows in (("harms", files.events), ("results", files.results), ("tasks", files.tasks)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = [f"{request.time:.4f} {request.agent} {request.path}\n" for request in files.requests]
-    (folder / "access.log").write_text("".join(lines))
-
-
 def test_what_was_in_hand_of_a_frozen_part_may_be_repeated_when_it_wakes_up() -> None:
     files = well()
     # asked for while the part was frozen, done, and asked for by the part itself once it was awake
@@ -344,51 +241,3 @@ def test_a_folder_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "access.log").unlink()
     assert command.show(tmp_path) == 2
     assert "access.log: No such file or directory" in capsys.readouterr().err
-
-
-def no_command(files: Files) -> None:
-    files.events[-1]["left"] = [{"pid": 8}]
-
-
-def no_controls(files: Files) -> None:
-    del files.tasks[-1]["controls"]
-
-
-def null_url(files: Files) -> None:
-    files.tasks[1]["url"] = None
-
-
-@pytest.mark.parametrize(
-    ("break_it", "reason"),
-    [
-        (no_command, "a line or an entry of it has no field 'command'"),
-        (no_controls, "a line or an entry of it has no field 'controls'"),
-        (null_url, "a field has a value of the wrong kind: "),
-    ],
-)
-def test_a_line_without_what_is_needed_is_told_in_a_sentence(
-    break_it: Callable[[Files], None], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = well()
-    break_it(files)
-    write(tmp_path, files)
-    assert command.show(tmp_path) == 2
-    assert f"{tmp_path}: not the files of a run of chaos: {reason}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "reason"),
-    [
-        ("tasks.jsonl", '{"url": ', "tasks.jsonl, line 8: Expecting value"),
-        ("results.jsonl", "5", "results.jsonl, line 7: it is no JSON object"),
-        ("access.log", "12.5", "access.log, line 8: not enough values"),
-    ],
-)
-def test_a_line_that_cannot_be_read_is_named(
-    name: str, line: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, well())
-    with open(tmp_path / name, "a") as file:
-        file.write(line)
-    assert command.show(tmp_path) == 2
-    assert reason in capsys.readouterr().err
