@@ -4,6 +4,7 @@ Correctness first: a run in which not every page was stored exactly once, with i
 """
 
 import json
+import math
 import os
 import platform
 import tempfile
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from pyspider_lite import __version__
 from pyspider_lite.bench import crawl, crawls, parts, peer_file, peers, rounds, site, targets
+from pyspider_lite.bench.closing import ends_on_sigterm
 from pyspider_lite.bench.measures import fetchers, idle, latency, projects, rates, rows, submit
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
@@ -62,8 +64,12 @@ _OF_A_CRAWL = (
     ),
     click.option("--floor", is_flag=True, help="A bare loop of pycurl and lxml as well."),
     click.option("--rounds", default=1, show_default=True, type=_NUMBER, help="How often each is run."),
-    click.option("--kill", default=0, help="Kill each child process of `all` so many times on the way."),
-    click.option("--projects", default=0, help="Crawl so many projects of ten pages each instead."),
+    click.option(
+        "--kill", default=0, type=click.IntRange(0), help="Kill each child process of `all` so many times on the way."
+    ),
+    click.option(
+        "--projects", default=0, type=click.IntRange(0), help="Crawl so many projects of ten pages each instead."
+    ),
     click.option("--verbose", is_flag=True, help="Show the log of the suite."),
 )
 _OTHER = (
@@ -81,7 +87,7 @@ _OTHER = (
         help="Of --role scheduler and --measure rows.  [default: all]",
     ),
     click.option("--measure", multiple=True, type=click.Choice(MEASURES), help="This instead of a crawl."),
-    click.option("--seconds", type=click.FloatRange(min=1), help="How long each --measure looks."),
+    click.option("--seconds", type=click.FloatRange(1, 86_400), help="How long each --measure looks."),
     click.option(
         "--rows",
         type=click.IntRange(100),
@@ -146,7 +152,8 @@ def bench_command(**given: Any) -> int:
     if modes.peer_file is not None:
         peer_file.show(modes.peer_file)
         return DONE
-    with tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
+    _check(modes, choices)
+    with ends_on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
         folder = Path(modes.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         more: dict[str, Any] = {}
@@ -166,10 +173,31 @@ def bench_command(**given: Any) -> int:
             f"other programs took up to {noise:.0%} of the machine: trust the CPU time a page, not the pages a second",
             err=True,
         )
+    for run in runs:
+        # allowed (docs/reliability.md), but nobody should have to find out
+        if (again := (run.get("requests") or 0) - run.get("pages", 0)) > 0 and not run.get("killed"):
+            click.echo(f"{run['name']}: {again} requests more than there are pages", err=True)
     problems = [f"{run['name']}: {run['problems']}" for run in runs if run["problems"]]
     for problem in problems:
         click.echo(f"WRONG: {problem}", err=True)
     return INCOMPLETE if problems else DONE
+
+
+def _check(modes: Modes, choices: crawls.Choices) -> None:
+    """What would be noticed when all is measured, or measure nothing. Raises click.UsageError."""
+    if modes.seconds is not None and math.isnan(modes.seconds):
+        raise click.UsageError("--seconds nan: not a number of seconds")
+    if choices.only and not (choices.cluster or choices.stack):
+        raise click.UsageError("--only leaves nothing to crawl: name stacks by --cluster or --stack")
+    if modes.keep and Path(modes.keep).is_dir() and any(Path(modes.keep).iterdir()):
+        raise click.UsageError(
+            f"--keep {modes.keep}: the folder is not empty, and its results would be taken for those of this run"
+        )
+    if modes.json:
+        try:
+            open(modes.json, "ab").close()
+        except OSError as error:
+            raise click.UsageError(f"--json {modes.json}: {error.strerror}") from error
 
 
 def _apart(modes: Modes, choices: crawls.Choices, folder: Path) -> list[Figures]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,27 @@ def test_a_given_site_beside_the_floor(tmp_path: Path) -> None:
 def test_one_daemon_alone(tmp_path: Path) -> None:
     bench("--role", "fetcher", "--total", "300", "--json", str(tmp_path / "out.json"))
     assert figures(tmp_path / "out.json")["fetcher"]["pages_per_cpu_s"] > 0
+
+
+def test_sigterm_ends_all_that_was_started(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pyspider_lite", "bench", "--total", "100000", "--keep", str(tmp_path / "kept")]
+    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while not (started := pids_of(tmp_path)) or len(started) < 6:
+        assert time.monotonic() < end and running.poll() is None
+        time.sleep(0.2)
+    running.terminate()
+    assert running.wait(40) == 143
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+
+
+def pids_of(folder: Path) -> list[int]:
+    """Of `all` with its settings in this folder, and its children."""
+    parents = [
+        int(file.parent.name)
+        for file in Path("/proc").glob("[0-9]*/cmdline")
+        if f"{folder}/kept/all-1/config.json" in file.read_text()
+    ]
+    return parents + [
+        int(child) for pid in parents for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    ]

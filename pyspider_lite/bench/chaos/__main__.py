@@ -1,7 +1,6 @@
 """`scripts/chaos`: run chaos, or judge a run."""
 
 import argparse
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -10,6 +9,7 @@ from pyspider_lite import exit_codes
 from pyspider_lite.bench.chaos import check, files
 from pyspider_lite.bench.chaos.run import Options, run
 from pyspider_lite.bench.chaos.stack import STACKS
+from pyspider_lite.bench.closing import ends_on_sigterm
 
 #: exit codes beside those of every command: work was lost, doubled or left behind
 WRONG = 1
@@ -38,10 +38,8 @@ def main() -> int:
     folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
     if given.check is None:
         print(f"the files are in {folder}", flush=True)
-        signal.signal(
-            signal.SIGTERM, lambda number, frame: sys.exit(exit_codes.TERMINATED)
-        )  # so that nothing is left over
-        run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
+        with ends_on_sigterm():
+            run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
     return show(folder)
 
 

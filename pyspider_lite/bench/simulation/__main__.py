@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from pyspider_lite.bench.closing import ends_on_sigterm
 from pyspider_lite.bench.roles.scheduler import DATABASES
 from pyspider_lite.bench.simulation import tally
 from pyspider_lite.bench.simulation.counted import Run, simulate
@@ -64,6 +65,7 @@ def main(
     )
     run = Run(cluster=cluster, rate=rate, pages=pages, projects=projects, speed=speed, deaths=deaths, outage=outage)
     with ExitStack() as stack:
+        stack.enter_context(ends_on_sigterm())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyspider_lite-simulate-")))
         urls = {}
         if (kind := DATABASES[database]) is not None:
