@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from pyspider_lite import __version__
-from pyspider_lite.bench import crawl, crawls, parts, peer_file, peers, rounds, site, targets
+from pyspider_lite.bench import crawl, crawls, ending, parts, peer_file, peers, rounds, site, targets
 from pyspider_lite.bench.measures import fetchers, idle, latency, projects, rates, rows, submit
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
@@ -146,7 +146,7 @@ def bench_command(**given: Any) -> int:
     if modes.peer_file is not None:
         peer_file.show(modes.peer_file)
         return DONE
-    with tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
+    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
         folder = Path(modes.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         more: dict[str, Any] = {}

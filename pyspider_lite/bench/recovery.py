@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from pyspider_lite.bench import processes
+from pyspider_lite.bench import ending, processes
 from pyspider_lite.bench.recovery_suite import Daemons
 from pyspider_lite.bench.recovery_work import SLOW, Log, Site
 from pyspider_lite.bench.suite import STACKS
@@ -73,7 +73,7 @@ def main(
 ) -> None:
     """Kill daemons that have work in hand and print how soon it goes on, as a table in Markdown."""
     rows: list[tuple[str, str, Figures]] = []
-    with tempfile.TemporaryDirectory() as temporary:
+    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-recovery-") as temporary:
         for stack in stacks or sorted(STACKS):
             for coordinator in coordinators or ("taskdb", "zookeeper"):
                 folder = Path(keep or temporary).resolve() / f"{stack}-{coordinator}"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench import processes, site
+from pyspider_lite.bench import ending, processes, site
 from pyspider_lite.bench.servers.rabbitmq import RabbitMq
 from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.suite import STACKS, Plan, Suite
@@ -190,7 +190,7 @@ class _Suite(Suite):
 @click.option("--keep", type=click.Path(path_type=Path), help="Folder to work in; it is kept.")
 def main(minutes: float, stack: str, rate: float, processors: int, keep: Path | None) -> None:
     """Crawl the same pages again and again and print what grew; exit 1 if something did by more than 5 % after the warm-up."""
-    with tempfile.TemporaryDirectory() as temporary:
+    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-soak-") as temporary:
         folder = (keep or Path(temporary)).resolve()
         soaked = soak(folder, STACKS[stack], seconds=minutes * 60, rate=rate, processors=processors)
     print("\n".join(table(soaked.rows)))

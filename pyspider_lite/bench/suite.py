@@ -173,9 +173,11 @@ class Suite(Closing):
             }
         else:
             assert self._plan.broker is not None and self._plan.database is not None
-            broker, database = self._plan.broker(), self._plan.database()
-            for server in (broker, database):
-                self.servers.append(self._stack.enter_context(server))
+            broker = self._plan.broker()
+            self.servers.append(self._stack.enter_context(broker))
+            # not before the broker is in the stack: to set it up may fail or be interrupted
+            database = self._plan.database()
+            self.servers.append(self._stack.enter_context(database))
             config["message_queue"] = broker.url
             config |= {kind: database.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
         for section, values in self._more.items():

@@ -4,18 +4,20 @@ A command is run once, whatever number of rows it has figures for; each row says
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyspider_lite.bench import ending
 from pyspider_lite.bench.measures import idle
 from pyspider_lite.bench.rounds import Figures
 
 _ROUNDS = ("--rounds", "3")
 #: pages of a crawl that says nothing of them
 _TOTAL = 10_000
+#: seconds for a command to end what it has started when it is interrupted
+_STOP = 120.0
 #: options of `bench`, by a name for them
 COMMANDS: dict[str, tuple[str, ...]] = {
     "links": ("--peer", "scrapy", "--peer", "crawlee", *_ROUNDS),
@@ -172,7 +174,7 @@ def run(folder: Path, *, quick: bool) -> tuple[list[Figures], dict[str, Any]]:
         file = folder / f"{name}.json"
         print(f"== {name}: scripts/bench {' '.join(words)}", flush=True)
         program = [sys.executable, "-m", "pyspider_lite.bench", *words, "--json", str(file)]
-        done = subprocess.run(program)
+        done = ending.run(program, patience=_STOP)
         if file.exists():
             made[name] = json.loads(file.read_text())
             runs += made[name]["runs"]

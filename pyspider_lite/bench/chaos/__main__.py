@@ -1,12 +1,12 @@
 """`scripts/chaos`: run chaos, or judge a run."""
 
 import argparse
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
 from pyspider_lite import exit_codes
+from pyspider_lite.bench import ending
 from pyspider_lite.bench.chaos import check
 from pyspider_lite.bench.chaos.run import Options, run
 from pyspider_lite.bench.chaos.stack import STACKS
@@ -38,10 +38,8 @@ def main() -> int:
     folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
     if given.check is None:
         print(f"the files are in {folder}", flush=True)
-        signal.signal(
-            signal.SIGTERM, lambda number, frame: sys.exit(exit_codes.TERMINATED)
-        )  # so that nothing is left over
-        run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
+        with ending.on_sigterm():
+            run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
     return show(folder)
 
 

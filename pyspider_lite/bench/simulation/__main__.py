@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from pyspider_lite.bench import ending
 from pyspider_lite.bench.roles.scheduler import DATABASES
 from pyspider_lite.bench.simulation import tally
 from pyspider_lite.bench.simulation.counted import Run, simulate
@@ -63,7 +64,7 @@ def main(
         page_seconds=page_seconds,
     )
     run = Run(cluster=cluster, rate=rate, pages=pages, projects=projects, speed=speed, deaths=deaths, outage=outage)
-    with ExitStack() as stack:
+    with ending.on_sigterm(), ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyspider_lite-simulate-")))
         urls = {}
         if (kind := DATABASES[database]) is not None:
