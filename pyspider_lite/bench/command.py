@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from click.core import ParameterSource
 from msgspec import Struct
 
 from pyspider_lite import __version__
-from pyspider_lite.bench import crawl, crawls, ending, parts, peer_file, peers, rounds, site, targets
+from pyspider_lite.bench import crawl, crawls, effects, ending, given, parts, peer_file, peers, rounds, site, targets
 from pyspider_lite.bench.measures import fetchers, idle, latency, projects, rates, rows, submit
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
@@ -33,14 +34,19 @@ MEASURES = ("latency", "rates", "idle", "fetchers", "rows", "submit", "projects"
 _ROWS, _PROJECT_ROWS = 10_000_000, 1_000_000
 #: share of the machine that others may take before it is said
 _NOISE = 0.05
-_NUMBER = click.IntRange(1)
+_NUMBER, _COUNT = click.IntRange(1), click.IntRange(0)
 #: with a + as well, as figures show them
 _STACKS = [*STACKS, *(plan.name for plan in CLUSTERS)]
 _OF_A_CRAWL = (
     click.option("--total", "--pages", default=10_000, show_default=True, type=_NUMBER, help="Pages of the site."),
     click.option("--show", default=site.LINKS, show_default=True, type=click.IntRange(7), help="Links of a page."),
     click.option("--page-size", "--size", default=5_000, show_default=True, type=_NUMBER, help="Bytes of a page."),
-    click.option("--site", metavar="URL", help="Crawl what is below the folder of this URL, not a generated site."),
+    click.option(
+        "--site",
+        metavar="URL",
+        type=given.PageUrl(),
+        help="Crawl what is below the folder of this URL, not a generated site.",
+    ),
     click.option("--fetcher-num", default=1, show_default=True, type=_NUMBER),
     click.option("--processor-num", "--processors", default=2, show_default=True, type=_NUMBER),
     click.option("--result-worker-num", default=1, show_default=True, type=_NUMBER),
@@ -62,8 +68,8 @@ _OF_A_CRAWL = (
     ),
     click.option("--floor", is_flag=True, help="A bare loop of pycurl and lxml as well."),
     click.option("--rounds", default=1, show_default=True, type=_NUMBER, help="How often each is run."),
-    click.option("--kill", default=0, help="Kill each child process of `all` so many times on the way."),
-    click.option("--projects", default=0, help="Crawl so many projects of ten pages each instead."),
+    click.option("--kill", default=0, type=_COUNT, help="Kill each child process of `all` so many times on the way."),
+    click.option("--projects", default=0, type=_COUNT, help="Crawl so many projects of ten pages each instead."),
     click.option("--verbose", is_flag=True, help="Show the log of the suite."),
 )
 _OTHER = (
@@ -81,7 +87,7 @@ _OTHER = (
         help="Of --role scheduler and --measure rows.  [default: all]",
     ),
     click.option("--measure", multiple=True, type=click.Choice(MEASURES), help="This instead of a crawl."),
-    click.option("--seconds", type=click.FloatRange(min=1), help="How long each --measure looks."),
+    click.option("--seconds", type=given.Finite(1), help="How long each --measure looks."),
     click.option(
         "--rows",
         type=click.IntRange(100),
@@ -102,8 +108,8 @@ _OTHER = (
         flag_value="",
         help="Print how another benchmark starts us, as JSON; with a folder, write it there.",
     ),
-    click.option("--json", metavar="FILE", type=click.Path(), help="Write all figures to this file."),
-    click.option("--keep", metavar="FOLDER", type=click.Path(), help="Folder to work in; it is kept."),
+    click.option("--json", metavar="FILE", type=click.Path(path_type=Path), help="Write all figures to this file."),
+    click.option("--keep", metavar="FOLDER", type=given.EmptyFolder(), help="Empty folder to work in; it is kept."),
 )
 
 
@@ -128,8 +134,8 @@ class Modes(Struct, kw_only=True):
     all_targets: bool
     quick: bool
     peer_file: str | None
-    json: str | None
-    keep: str | None
+    json: Path | None
+    keep: Path | None
 
     @property
     def apart(self) -> bool:
@@ -139,16 +145,20 @@ class Modes(Struct, kw_only=True):
 
 @click.command("bench")
 @_options
-def bench_command(**given: Any) -> int:
+@click.pass_context
+def bench_command(context: click.Context, /, **options: Any) -> int:
     """Measure what a page costs: crawl a generated site, check that the results are exactly its pages, print the figures."""
-    modes = Modes(**{name: given[name] for name in Modes.__struct_fields__})
-    choices = crawls.Choices(**{name: given[name] for name in crawls.Choices.__struct_fields__})
+    modes = Modes(**{name: options[name] for name in Modes.__struct_fields__})
+    choices = crawls.Choices(**{name: options[name] for name in crawls.Choices.__struct_fields__})
+    _refuse_without_effect(context, choices)
     if modes.peer_file is not None:
         peer_file.show(modes.peer_file)
         return DONE
     with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
         folder = Path(modes.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        if modes.json:
+            given.try_to_write(modes.json)
         more: dict[str, Any] = {}
         if modes.all_targets:
             runs, more = targets.run(folder, quick=modes.quick)
@@ -159,7 +169,7 @@ def bench_command(**given: Any) -> int:
                 more = {"ratios": _ratios(choices, crawled)}
                 runs += crawled
     if modes.json:
-        _write(modes.json, given, runs=runs, summary=rounds.summary(runs), **more)
+        _write(modes.json, options, runs=runs, summary=rounds.summary(runs), **more)
     noise = max((run.get("noise", 0.0) for run in runs), default=0.0)
     if noise > _NOISE:
         click.echo(
@@ -170,6 +180,17 @@ def bench_command(**given: Any) -> int:
     for problem in problems:
         click.echo(f"WRONG: {problem}", err=True)
     return INCOMPLETE if problems else DONE
+
+
+def _refuse_without_effect(context: click.Context, choices: crawls.Choices) -> None:
+    """Raises click.UsageError for an option that was given, but for 0, which is none, and changes nothing."""
+    by_hand = [
+        name
+        for name, value in context.params.items()
+        if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if sentence := effects.without(by_hand, effects.asked_for(context.params, choices.plans)):
+        raise click.UsageError(sentence, context)
 
 
 def _apart(modes: Modes, choices: crawls.Choices, folder: Path) -> list[Figures]:
@@ -215,7 +236,7 @@ def _ratios(choices: crawls.Choices, runs: Sequence[Figures]) -> dict[str, dict[
     return ratios
 
 
-def _write(file: str, options: dict[str, Any], **figures: Any) -> None:
+def _write(file: Path, options: dict[str, Any], **figures: Any) -> None:
     """All of it as JSON, with what one needs to know of the machine."""
     machine = {
         "cores": os.cpu_count(),
@@ -225,8 +246,14 @@ def _write(file: str, options: dict[str, Any], **figures: Any) -> None:
         # of all that ran in the last minute, ours included
         "load": os.getloadavg()[0],
     }
-    made = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine, "options": options, **figures}
-    Path(file).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    # of what the options hold, str is for paths
+    made = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine,
+        "options": options,
+        **figures,
+    }
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(made, enc_hook=str), indent=1) + b"\n")
 
 
 def show(figures: Figures) -> None:

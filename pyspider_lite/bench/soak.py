@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench import ending, processes, site
+from pyspider_lite.bench import ending, given, processes, programs, site
 from pyspider_lite.bench.servers.rabbitmq import RabbitMq
 from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.suite import STACKS, Plan, Suite
@@ -183,11 +183,11 @@ class _Suite(Suite):
 
 
 @click.command()
-@click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(min=0.2))
+@click.option("--minutes", default=5.0, show_default=True, type=given.Finite(0.2))
 @click.option("--stack", default="builtin-sqlite", show_default=True, type=click.Choice(sorted(STACKS)))
-@click.option("--rate", default=50.0, show_default=True, type=click.FloatRange(min=1), help="Pages a second.")
-@click.option("--processors", default=2, show_default=True)
-@click.option("--keep", type=click.Path(path_type=Path), help="Folder to work in; it is kept.")
+@click.option("--rate", default=50.0, show_default=True, type=given.Finite(1), help="Pages a second.")
+@click.option("--processors", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--keep", type=given.EmptyFolder(), help="Empty folder to work in; it is kept.")
 def main(minutes: float, stack: str, rate: float, processors: int, keep: Path | None) -> None:
     """Crawl the same pages again and again and print what grew; exit 1 if something did by more than 5 % after the warm-up."""
     with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-soak-") as temporary:
@@ -202,4 +202,4 @@ def main(minutes: float, stack: str, rate: float, processors: int, keep: Path | 
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -137,12 +137,11 @@ def test_every_row_of_the_targets_has_a_command_or_says_what_is_wanted() -> None
 
 
 def test_a_quick_look_at_the_targets_has_a_tenth_of_the_pages() -> None:
-    assert targets.shortened(("--peer", "scrapy"))[2:4] == ["--total", "1000"]
-    assert targets.shortened(("--total", "3000", "--role", "fetcher"))[4:] == [
-        *("--total", "300"),
-        *("--rounds", "1"),
-        *("--seconds", "10"),
-    ]
+    once = ["--rounds", "1"]
+    assert targets.shortened(("--peer", "scrapy"))[2:] == ["--total", "1000", *once]
+    assert targets.shortened(("--total", "3000", "--role", "fetcher"))[4:] == ["--total", "300", *once]
+    assert targets.shortened(("--measure", "rows", "--rows", "5000"))[4:] == ["--rows", "500", *once]
+    assert targets.shortened(("--measure", "idle"))[2:] == [*once, "--seconds", "10"]
 
 
 def test_another_benchmark_starts_us_by_these_files() -> None:

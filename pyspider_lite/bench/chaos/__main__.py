@@ -1,6 +1,7 @@
 """`scripts/chaos`: run chaos, or judge a run."""
 
 import argparse
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -31,8 +32,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to leave the files; not given: a new one")
     parser.add_argument("--check", type=Path, metavar="DIR", help="only judge the files of a run")
     given = parser.parse_args()
-    if given.minutes <= 0 or given.pages < 1:
-        parser.error("--minutes and --pages must be above 0")
+    if not 0 < given.minutes < math.inf or given.pages < 1:
+        parser.error("--minutes and --pages must be above 0 and finite")
     if given.folder is not None and given.folder.exists() and any(given.folder.iterdir()):
         parser.error(f"--folder {given.folder}: it is not empty")
     folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
