@@ -224,7 +224,9 @@ def _ratios(choices: crawls.Choices, runs: Sequence[Figures]) -> dict[str, dict[
     names = [] if choices.projects else choices.others
     ratios = {
         f"{plan.name} / {other}": {
-            key: rounds.ratio(runs, plan.name, other, key) for key in ("pages_per_s", "cpu_ms_page")
+            key: found
+            for key in ("pages_per_s", "cpu_ms_page")
+            if (found := rounds.ratio(runs, plan.name, other, key)) is not None
         }
         for plan in choices.plans
         for other in names

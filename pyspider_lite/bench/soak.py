@@ -126,7 +126,7 @@ def soak(folder: Path, plan: Plan, *, seconds: float, rate: float, processors: i
         suite.command("project", "push", str(file), "--name", _PROJECT, "--rate", f"{rate:g}")
         suite.command("project", "run", _PROJECT)
         samples = list(_watch(suite, served, seconds))
-        problems = [] if suite.runs else ["a daemon ended by itself: see log.txt"]
+        problems = [] if suite.runs else [f"a daemon ended by itself{suite.last_words()}"]
         asked = served.requests.total()
     if samples[-1].seconds < seconds - _STANDSTILL / 2:
         problems.append(
@@ -152,7 +152,9 @@ def _watch(suite: "_Suite", served: site.Site, seconds: float) -> Iterator[Sampl
 
 
 class _Suite(Suite):
-    """Looks at its processes and its broker."""
+    """Looks at its processes and its broker, and says itself who has ended."""
+
+    may_end = True
 
     @cached_property
     def _queues(self) -> list[Any]:
