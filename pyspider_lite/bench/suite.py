@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import processes
@@ -91,8 +91,10 @@ class Suite(Closing):
         for role in self._roles():
             self.roots.append(self._popen(role))
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
+        error = raised[1]
+        # who interrupts it is no matter of ours
         if self._ended and not self.may_end and (error is None or isinstance(error, Exception)):
             raise SuiteEnded(self._ended) from error
 
@@ -105,7 +107,8 @@ class Suite(Closing):
         """End the daemons; what they stored can still be read."""
         for root in self.roots:
             if root.poll() is not None and not self._ended:
-                self._ended = f"`{root.args[-1]}` ended by itself with exit code {root.returncode}{self.last_words()}"  # type: ignore[index]
+                role = cast(list[str], root.args)[-1]
+                self._ended = f"`{role}` ended by itself with exit code {root.returncode}{self.last_words()}"
             root.terminate()
         end = time.monotonic() + _DRAIN
         for root in self.roots:
