@@ -58,6 +58,7 @@ _PLAIN_PATH = re.compile(_PATH, re.ASCII)
 _PLAIN_URL = re.compile(rf"https?://[\w.-]+(?::\d+)?{_PATH}", re.ASCII)
 # jQuery plug-ins' schemes that PyQuery leaves untouched, white space included
 _LEFT_ALONE = ("tel:", "callto:", "sms:")
+_BREAKS = str.maketrans("", "", "\t\r\n")
 #: of a URL without anything odd, as those of nearly all pages are
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(?::\d+)?(?=[/?#]|$)", re.ASCII)
 
@@ -68,10 +69,15 @@ def base_url(root: Any, url: str) -> str:
     if base is None:
         return url
     try:
-        joined = urljoin(url, (base.get("href") or "").strip())
+        joined = urljoin(url, _without_breaks((base.get("href") or "").strip()))
     except ValueError:
         return url
     return joined if joined.startswith(("http://", "https://")) else url
+
+
+def _without_breaks(link: str) -> str:
+    """As browsers read it: a tab or line break in the middle of a URL is none. (`urljoin` would give back one of another scheme with them.)"""
+    return link.translate(_BREAKS)
 
 
 def resolver(base: str) -> Callable[[str], str]:
@@ -89,7 +95,7 @@ def resolver(base: str) -> Callable[[str], str]:
         if plain_url(link):
             return link
         try:
-            return urljoin(base, link)
+            return urljoin(base, _without_breaks(link))
         except ValueError:
             return link
 
