@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 import click
 from click.types import StringParamType
 
+from pyspider_lite.handler.url import BadUrl, build_url
+
 
 class Finite(click.FloatRange):
     """A number in a range, which "nan" is not, nor is "inf" unless ``endless``: `float` takes both, and nan is outside of no range."""
@@ -37,18 +39,19 @@ class EmptyFolder(click.Path):
 
 
 class PageUrl(StringParamType):
-    """Of a page that can be crawled."""
+    """Of a page that can be crawled, as its task has it: with a path, for what is crawled is what is below its folder."""
 
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            parts = urlsplit(value)
-        except ValueError as error:
+            url = build_url(value)
+        except BadUrl as error:
             self.fail(f"{value}: {error}.", param, ctx)
+        parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             self.fail(f"{value!r} is not an http or https URL.", param, ctx)
-        return value
+        return url
 
 
 def try_to_write(file: Path) -> None:
