@@ -17,7 +17,7 @@ _ROWS, _PROJECTS = "--measure rows", "--measure projects"
 _MEASURES = (*_ON_STACKS, _ROWS, _PROJECTS)
 _TARGETS, _PEER_FILE = "--all-targets", "--peer-file"
 _ALL_BUT_PEER_FILE = (_CRAWL, _MANY, *_ROLES, *_PARTS, *_MEASURES, _TARGETS)
-#: option -> on what it has an effect, or beside which option
+#: option -> with what it has an effect
 EFFECTS: Mapping[str, Sequence[str]] = {
     "total": (_GENERATED, *_ROLES, *_PARTS),
     "show": (_GENERATED, *_ROLES),
@@ -78,7 +78,7 @@ def without(given: Sequence[str], asked: set[str]) -> str:
     """A sentence about the first of the given options that has no effect on what is asked for; "" if all have one. Pure."""
     for name in given:
         if asked.isdisjoint(EFFECTS[name]):
-            return f"{_flag(name)} has no effect here; it has one on {', '.join(EFFECTS[name])}."
+            return f"{_flag(name)} has no effect here; it has one with {', '.join(EFFECTS[name])}."
     return ""
 
 

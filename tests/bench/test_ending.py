@@ -19,7 +19,8 @@ from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.bench.servers.server import Server
 from pyspider_lite.exit_codes import TERMINATED
 
-_LIMIT = 30.0
+#: seconds, on a busy machine
+_LIMIT = 100.0
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -83,7 +84,7 @@ def test_a_server_that_is_being_set_up_leaves_no_process_and_no_folder(kind: typ
     def serves() -> bool:
         found = at_work(temporary)
         seen.update(found)
-        return len(found) > 1
+        return not {"mariadbd", "postgres"}.isdisjoint(map(program, found))
 
     with terminated_when(serves):
         kind()
@@ -102,18 +103,34 @@ def at_work(folder: Path) -> list[int]:
     return found
 
 
+def program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+@pytest.fixture
+def bench(temporary: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A crawl of minutes, in a process group of its own."""
+    words = [sys.executable, "-m", "pyspider_lite", "bench", "--total", "100000"]
+    process = subprocess.Popen(words, start_new_session=True, env={**os.environ, "TMPDIR": str(temporary)})
+    yield process
+    process.terminate()
+    process.wait()
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("whole_group", [False, True], ids=["process", "group"])
-def test_sigterm_ends_all_that_bench_has_started(whole_group: bool, tmp_path: Path) -> None:
+def test_sigterm_ends_all_that_bench_has_started(
+    whole_group: bool, bench: "subprocess.Popen[bytes]", temporary: Path
+) -> None:
     """`timeout` sends it to the process, and to its group as well."""
-    words = [sys.executable, "-m", "pyspider_lite", "bench", "--total", "100000"]
-    with subprocess.Popen(words, start_new_session=True, env={**os.environ, "TMPDIR": str(tmp_path)}) as bench:
-        wait_for(lambda: sum(processes.role(pid) == "script" for pid in processes.tree(bench.pid)) > 1)
-        running = processes.tree(bench.pid)
-        bench.terminate()
-        if whole_group:
-            os.killpg(bench.pid, signal.SIGTERM)
-        assert bench.wait(_LIMIT) == TERMINATED
+    wait_for(lambda: "processor" in map(processes.role, processes.tree(bench.pid)))
+    running = processes.tree(bench.pid)
+    bench.terminate()
+    if whole_group:
+        os.killpg(bench.pid, signal.SIGTERM)
+    assert bench.wait(_LIMIT) == TERMINATED
     # a process of scripts hears by its pipe that nobody needs it any more
     wait_for(lambda: all(map(processes.over, running)))
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
