@@ -116,6 +116,13 @@ def test_the_short_cut_resolves_as_urljoin_does(link: str) -> None:
     assert response.doc("a").attr.href == plain("a").attr.href
 
 
+@pytest.mark.parametrize("link", ["ht\ntps://site.test/a", "https:\t//site.test/a", "https://site.test/\r\na"])
+def test_line_breaks_in_a_link_are_dropped_as_browsers_do(link: str) -> None:
+    response = page(f'<a href="{link}">1</a>')
+    assert response.links() == [response.urljoin(link)] == ["https://site.test/a"]
+    assert page(f'<head><base href="{link}"></head><a href="b">1</a>').links() == ["https://site.test/b"]
+
+
 def test_links_are_absolute_unique_and_in_order() -> None:
     response = page('<p><a href="/2">a</a><a href="/1#f">b</a></p><a href="/2">c</a><a href="mailto:x@y">d</a><a>e</a>')
     assert response.links() == ["http://site.test/2", "http://site.test/1#f"]

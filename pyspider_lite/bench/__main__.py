@@ -2,6 +2,7 @@
 
 import sys
 
+from pyspider_lite.bench import programs
 from pyspider_lite.bench.command import bench_command
 
-sys.exit(bench_command(standalone_mode=False))
+sys.exit(programs.run(bench_command))

@@ -1,22 +1,6 @@
-"""What is started and ended by `with`: servers, suites, other crawlers; on SIGTERM as well."""
+"""What is started and ended by `with`: servers, suites, other crawlers."""
 
-import contextlib
-import signal
-import sys
-from collections.abc import Iterator
 from typing import Self
-
-from pyspider_lite.exit_codes import TERMINATED
-
-
-@contextlib.contextmanager
-def ends_on_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM is an exit with its code, so that whatever was started is ended. For the main thread."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class Closing:

@@ -4,7 +4,6 @@ Correctness first: a run in which not every page was stored exactly once, with i
 """
 
 import json
-import math
 import os
 import platform
 import tempfile
@@ -15,11 +14,11 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from click.core import ParameterSource
 from msgspec import Struct
 
 from pyspider_lite import __version__
-from pyspider_lite.bench import crawl, crawls, parts, peer_file, peers, rounds, site, targets
-from pyspider_lite.bench.closing import ends_on_sigterm
+from pyspider_lite.bench import crawl, crawls, effects, ending, given, parts, peer_file, peers, rounds, site, targets
 from pyspider_lite.bench.measures import fetchers, idle, latency, projects, rates, rows, submit
 from pyspider_lite.bench.roles import scheduler
 from pyspider_lite.bench.roles.subjects import ROLES, subjects
@@ -35,14 +34,19 @@ MEASURES = ("latency", "rates", "idle", "fetchers", "rows", "submit", "projects"
 _ROWS, _PROJECT_ROWS = 10_000_000, 1_000_000
 #: share of the machine that others may take before it is said
 _NOISE = 0.05
-_NUMBER = click.IntRange(1)
+_NUMBER, _COUNT = click.IntRange(1), click.IntRange(0)
 #: with a + as well, as figures show them
 _STACKS = [*STACKS, *(plan.name for plan in CLUSTERS)]
 _OF_A_CRAWL = (
     click.option("--total", "--pages", default=10_000, show_default=True, type=_NUMBER, help="Pages of the site."),
     click.option("--show", default=site.LINKS, show_default=True, type=click.IntRange(7), help="Links of a page."),
     click.option("--page-size", "--size", default=5_000, show_default=True, type=_NUMBER, help="Bytes of a page."),
-    click.option("--site", metavar="URL", help="Crawl what is below the folder of this URL, not a generated site."),
+    click.option(
+        "--site",
+        metavar="URL",
+        type=given.PageUrl(),
+        help="Crawl what is below the folder of this URL, not a generated site.",
+    ),
     click.option("--fetcher-num", default=1, show_default=True, type=_NUMBER),
     click.option("--processor-num", "--processors", default=2, show_default=True, type=_NUMBER),
     click.option("--result-worker-num", default=1, show_default=True, type=_NUMBER),
@@ -64,12 +68,8 @@ _OF_A_CRAWL = (
     ),
     click.option("--floor", is_flag=True, help="A bare loop of pycurl and lxml as well."),
     click.option("--rounds", default=1, show_default=True, type=_NUMBER, help="How often each is run."),
-    click.option(
-        "--kill", default=0, type=click.IntRange(0), help="Kill each child process of `all` so many times on the way."
-    ),
-    click.option(
-        "--projects", default=0, type=click.IntRange(0), help="Crawl so many projects of ten pages each instead."
-    ),
+    click.option("--kill", default=0, type=_COUNT, help="Kill each child process of `all` so many times on the way."),
+    click.option("--projects", default=0, type=_COUNT, help="Crawl so many projects of ten pages each instead."),
     click.option("--verbose", is_flag=True, help="Show the log of the suite."),
 )
 _OTHER = (
@@ -87,7 +87,7 @@ _OTHER = (
         help="Of --role scheduler and --measure rows.  [default: all]",
     ),
     click.option("--measure", multiple=True, type=click.Choice(MEASURES), help="This instead of a crawl."),
-    click.option("--seconds", type=click.FloatRange(1, 86_400), help="How long each --measure looks."),
+    click.option("--seconds", type=given.Finite(1), help="How long each --measure looks."),
     click.option(
         "--rows",
         type=click.IntRange(100),
@@ -108,8 +108,8 @@ _OTHER = (
         flag_value="",
         help="Print how another benchmark starts us, as JSON; with a folder, write it there.",
     ),
-    click.option("--json", metavar="FILE", type=click.Path(), help="Write all figures to this file."),
-    click.option("--keep", metavar="FOLDER", type=click.Path(), help="Folder to work in; it is kept."),
+    click.option("--json", metavar="FILE", type=click.Path(path_type=Path), help="Write all figures to this file."),
+    click.option("--keep", metavar="FOLDER", type=given.EmptyFolder(), help="Empty folder to work in; it is kept."),
 )
 
 
@@ -134,8 +134,8 @@ class Modes(Struct, kw_only=True):
     all_targets: bool
     quick: bool
     peer_file: str | None
-    json: str | None
-    keep: str | None
+    json: Path | None
+    keep: Path | None
 
     @property
     def apart(self) -> bool:
@@ -145,17 +145,20 @@ class Modes(Struct, kw_only=True):
 
 @click.command("bench")
 @_options
-def bench_command(**given: Any) -> int:
+@click.pass_context
+def bench_command(context: click.Context, /, **options: Any) -> int:
     """Measure what a page costs: crawl a generated site, check that the results are exactly its pages, print the figures."""
-    modes = Modes(**{name: given[name] for name in Modes.__struct_fields__})
-    choices = crawls.Choices(**{name: given[name] for name in crawls.Choices.__struct_fields__})
+    modes = Modes(**{name: options[name] for name in Modes.__struct_fields__})
+    choices = crawls.Choices(**{name: options[name] for name in crawls.Choices.__struct_fields__})
+    _refuse_without_effect(context, choices)
     if modes.peer_file is not None:
         peer_file.show(modes.peer_file)
         return DONE
-    _check(modes, choices)
-    with ends_on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
+    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
         folder = Path(modes.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
+        if modes.json:
+            given.try_to_write(modes.json)
         more: dict[str, Any] = {}
         if modes.all_targets:
             runs, more = targets.run(folder, quick=modes.quick)
@@ -166,38 +169,28 @@ def bench_command(**given: Any) -> int:
                 more = {"ratios": _ratios(choices, crawled)}
                 runs += crawled
     if modes.json:
-        _write(modes.json, given, runs=runs, summary=rounds.summary(runs), **more)
+        _write(modes.json, options, runs=runs, summary=rounds.summary(runs), **more)
     noise = max((run.get("noise", 0.0) for run in runs), default=0.0)
     if noise > _NOISE:
         click.echo(
             f"other programs took up to {noise:.0%} of the machine: trust the CPU time a page, not the pages a second",
             err=True,
         )
-    for run in runs:
-        # allowed (docs/reliability.md), but nobody should have to find out
-        if (again := (run.get("requests") or 0) - run.get("pages", 0)) > 0 and not run.get("killed"):
-            click.echo(f"{run['name']}: {again} requests more than there are pages", err=True)
     problems = [f"{run['name']}: {run['problems']}" for run in runs if run["problems"]]
     for problem in problems:
         click.echo(f"WRONG: {problem}", err=True)
     return INCOMPLETE if problems else DONE
 
 
-def _check(modes: Modes, choices: crawls.Choices) -> None:
-    """What would be noticed when all is measured, or measure nothing. Raises click.UsageError."""
-    if modes.seconds is not None and math.isnan(modes.seconds):
-        raise click.UsageError("--seconds nan: not a number of seconds")
-    if choices.only and not (choices.cluster or choices.stack):
-        raise click.UsageError("--only leaves nothing to crawl: name stacks by --cluster or --stack")
-    if modes.keep and Path(modes.keep).is_dir() and any(Path(modes.keep).iterdir()):
-        raise click.UsageError(
-            f"--keep {modes.keep}: the folder is not empty, and its results would be taken for those of this run"
-        )
-    if modes.json:
-        try:
-            open(modes.json, "ab").close()
-        except OSError as error:
-            raise click.UsageError(f"--json {modes.json}: {error.strerror}") from error
+def _refuse_without_effect(context: click.Context, choices: crawls.Choices) -> None:
+    """Raises click.UsageError for an option that was given, but for 0, which is none, and changes nothing."""
+    by_hand = [
+        name
+        for name, value in context.params.items()
+        if value and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if sentence := effects.without(by_hand, effects.asked_for(context.params, choices.plans)):
+        raise click.UsageError(sentence, context)
 
 
 def _apart(modes: Modes, choices: crawls.Choices, folder: Path) -> list[Figures]:
@@ -231,7 +224,9 @@ def _ratios(choices: crawls.Choices, runs: Sequence[Figures]) -> dict[str, dict[
     names = [] if choices.projects else choices.others
     ratios = {
         f"{plan.name} / {other}": {
-            key: rounds.ratio(runs, plan.name, other, key) for key in ("pages_per_s", "cpu_ms_page")
+            key: found
+            for key in ("pages_per_s", "cpu_ms_page")
+            if (found := rounds.ratio(runs, plan.name, other, key)) is not None
         }
         for plan in choices.plans
         for other in names
@@ -243,7 +238,7 @@ def _ratios(choices: crawls.Choices, runs: Sequence[Figures]) -> dict[str, dict[
     return ratios
 
 
-def _write(file: str, options: dict[str, Any], **figures: Any) -> None:
+def _write(file: Path, options: dict[str, Any], **figures: Any) -> None:
     """All of it as JSON, with what one needs to know of the machine."""
     machine = {
         "cores": os.cpu_count(),
@@ -253,8 +248,14 @@ def _write(file: str, options: dict[str, Any], **figures: Any) -> None:
         # of all that ran in the last minute, ours included
         "load": os.getloadavg()[0],
     }
-    made = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine, "options": options, **figures}
-    Path(file).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    # of what the options hold, str is for paths
+    made = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine,
+        "options": options,
+        **figures,
+    }
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(made, enc_hook=str), indent=1) + b"\n")
 
 
 def show(figures: Figures) -> None:

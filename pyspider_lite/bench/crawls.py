@@ -52,21 +52,18 @@ class Choices(Struct, kw_only=True):
 def run(choices: Choices, folder: Path, show: Callable[[Figures], None]) -> list[Figures]:
     """The figures of all crawls."""
     if choices.projects:
-        return [_many(choices, folder, show)]
+        return rounds.play([Subject("all", lambda number: _many(choices, folder))], 1, show)
     if choices.site:
         return rounds.play(_subjects(choices, folder, GivenSite(choices.site, folder)), choices.rounds, show)
     with site.Site(choices.total, choices.page_size, count=choices.show) as served:
         return rounds.play(_subjects(choices, folder, served), choices.rounds, show)
 
 
-def _many(choices: Choices, folder: Path, show: Callable[[Figures], None]) -> Figures:
+def _many(choices: Choices, folder: Path) -> Figures:
     with site.Site(many.PAGES, choices.page_size) as served:
-        figures = many.measure(
+        return many.measure(
             folder, served, choices.projects, choices.parse, processors=choices.processor_num, verbose=choices.verbose
         )
-    figures = {"name": "all", **figures}
-    show(figures)
-    return figures
 
 
 def _subjects(choices: Choices, folder: Path, target: crawl.Target) -> list[Subject]:

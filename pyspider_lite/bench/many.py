@@ -89,7 +89,8 @@ def measure(
         stopping = time.monotonic()
         suite.stop()
         figures["stop_s"] = round(time.monotonic() - stopping, 2)
-    figures["problems"] = problems(data, count, served)
+    wrong = [problems(data, count, served), crawl.fetched_twice(served.answered, count * PAGES)]
+    figures["problems"] = ", ".join(filter(None, wrong))
     figures["requests"] = served.requests.total()
     return figures
 

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import click
 
-from pyspider_lite.bench import processes
-from pyspider_lite.bench.closing import ends_on_sigterm
+from pyspider_lite.bench import ending, given, processes, programs
 from pyspider_lite.bench.recovery_suite import Daemons
 from pyspider_lite.bench.recovery_work import SLOW, Log, Site
 from pyspider_lite.bench.suite import STACKS
@@ -52,7 +51,7 @@ Figures = dict[str, list[float]]
 
 
 @click.command()
-@click.option("--times", default=10, show_default=True, help="How often each is killed.")
+@click.option("--times", default=10, show_default=True, type=click.IntRange(1), help="How often each is killed.")
 @click.option("--stack", "stacks", multiple=True, type=click.Choice(sorted(STACKS)), help="Not set: all.")
 @click.option(
     "--coordinator", "coordinators", multiple=True, type=click.Choice(["taskdb", "zookeeper"]), help="Not set: both."
@@ -61,20 +60,22 @@ Figures = dict[str, list[float]]
 @click.option(
     "--harm", "harms", multiple=True, type=click.Choice(list(HARMS)), help="What happens to leaders; not set: all."
 )
-@click.option("--json", "json_file", type=click.Path(), help="Write all figures to this file.")
-@click.option("--keep", type=click.Path(), help="Folder to work in; it is kept.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file.")
+@click.option("--keep", type=given.EmptyFolder(), help="Empty folder to work in; it is kept.")
 def main(
     times: int,
     stacks: tuple[str, ...],
     coordinators: tuple[str, ...],
     only: str | None,
     harms: tuple[str, ...],
-    json_file: str | None,
-    keep: str | None,
+    json_file: Path | None,
+    keep: Path | None,
 ) -> None:
     """Kill daemons that have work in hand and print how soon it goes on, as a table in Markdown."""
     rows: list[tuple[str, str, Figures]] = []
-    with ends_on_sigterm(), tempfile.TemporaryDirectory() as temporary:
+    if json_file:
+        given.try_to_write(json_file)
+    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-recovery-") as temporary:
         for stack in stacks or sorted(STACKS):
             for coordinator in coordinators or ("taskdb", "zookeeper"):
                 folder = Path(keep or temporary).resolve() / f"{stack}-{coordinator}"
@@ -85,7 +86,7 @@ def main(
                 figures = measure(folder, stack, coordinator, times, workers=workers, harms=chosen)
                 rows.append((stack, coordinator, figures))
     if json_file:
-        Path(json_file).write_text(json.dumps(rows, indent=1))
+        json_file.write_text(json.dumps(rows, indent=1))
     print("\n".join(table(rows)))
 
 
@@ -236,4 +237,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -25,6 +25,8 @@ _NUMBERS = {Role.SCHEDULER: 2, Role.FETCHER: 2, Role.PROCESSOR: 4, Role.RESULT_W
 class Daemons(Suite):
     """A stack with several processes of each role. Where `all` serves the queues its own workers and scheduler are there, too."""
 
+    may_end = True
+
     def __init__(self, folder: Path, plan: Plan, zookeeper: bool) -> None:
         super().__init__(folder, plan, processors=_NUMBERS[Role.PROCESSOR], verbose=False)
         self._zookeeper = zookeeper

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pyspider_lite.bench.suite import SuiteEnded
+
 Figures = dict[str, Any]
 #: what no medians are made of
 _OF_ONE_RUN = frozenset({"round", "processes"})
@@ -33,7 +35,11 @@ def play(subjects: Sequence[Subject], rounds: int, show: Callable[[Figures], Non
     runs = []
     for number in range(1, rounds + 1):
         for subject in subjects:
-            figures = {**subject.measure(number), "name": subject.name, "round": number}
+            try:
+                measured = subject.measure(number)
+            except SuiteEnded as error:
+                measured = {"problems": str(error)}
+            figures = {**measured, "name": subject.name, "round": number}
             runs.append(figures)
             show(figures)
     return runs
@@ -65,12 +71,13 @@ def _flat(run: Figures) -> dict[str, float]:
     return numbers
 
 
-def ratio(runs: Sequence[Figures], ours: str, peer: str, key: str = "pages_per_s") -> Spread:
-    """How often the peer's number goes into ours, round by round."""
+def ratio(runs: Sequence[Figures], ours: str, peer: str, key: str = "pages_per_s") -> Spread | None:
+    """How often the peer's number goes into ours, round by round; None if no round has both."""
     values: dict[str, Mapping[int, float]] = {
-        name: {run["round"]: run[key] for run in runs if run["name"] == name} for name in (ours, peer)
+        name: {run["round"]: run[key] for run in runs if run["name"] == name and key in run} for name in (ours, peer)
     }
-    return spread(values[ours][number] / values[peer][number] for number in values[ours] if values[peer].get(number))
+    ratios = [values[ours][number] / values[peer][number] for number in values[ours] if values[peer].get(number)]
+    return spread(ratios) if ratios else None
 
 
 def lines(runs: Sequence[Figures]) -> list[str]:

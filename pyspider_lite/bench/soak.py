@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from pyspider_lite import message_queue
-from pyspider_lite.bench import processes, site
-from pyspider_lite.bench.closing import ends_on_sigterm
+from pyspider_lite.bench import ending, given, processes, programs, site
 from pyspider_lite.bench.servers.rabbitmq import RabbitMq
 from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.suite import STACKS, Plan, Suite
@@ -127,7 +126,7 @@ def soak(folder: Path, plan: Plan, *, seconds: float, rate: float, processors: i
         suite.command("project", "push", str(file), "--name", _PROJECT, "--rate", f"{rate:g}")
         suite.command("project", "run", _PROJECT)
         samples = list(_watch(suite, served, seconds))
-        problems = [] if suite.runs else ["a daemon ended by itself: see log.txt"]
+        problems = [] if suite.runs else [f"a daemon ended by itself{suite.last_words()}"]
         asked = served.requests.total()
     if samples[-1].seconds < seconds - _STANDSTILL / 2:
         problems.append(
@@ -153,7 +152,9 @@ def _watch(suite: "_Suite", served: site.Site, seconds: float) -> Iterator[Sampl
 
 
 class _Suite(Suite):
-    """Looks at its processes and its broker."""
+    """Looks at its processes and its broker, and says itself who has ended."""
+
+    may_end = True
 
     @cached_property
     def _queues(self) -> list[Any]:
@@ -184,14 +185,14 @@ class _Suite(Suite):
 
 
 @click.command()
-@click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(min=0.2))
+@click.option("--minutes", default=5.0, show_default=True, type=given.Finite(0.2))
 @click.option("--stack", default="builtin-sqlite", show_default=True, type=click.Choice(sorted(STACKS)))
-@click.option("--rate", default=50.0, show_default=True, type=click.FloatRange(min=1), help="Pages a second.")
-@click.option("--processors", default=2, show_default=True)
-@click.option("--keep", type=click.Path(path_type=Path), help="Folder to work in; it is kept.")
+@click.option("--rate", default=50.0, show_default=True, type=given.Finite(1), help="Pages a second.")
+@click.option("--processors", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--keep", type=given.EmptyFolder(), help="Empty folder to work in; it is kept.")
 def main(minutes: float, stack: str, rate: float, processors: int, keep: Path | None) -> None:
     """Crawl the same pages again and again and print what grew; exit 1 if something did by more than 5 % after the warm-up."""
-    with ends_on_sigterm(), tempfile.TemporaryDirectory() as temporary:
+    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-soak-") as temporary:
         folder = (keep or Path(temporary)).resolve()
         soaked = soak(folder, STACKS[stack], seconds=minutes * 60, rate=rate, processors=processors)
     print("\n".join(table(soaked.rows)))
@@ -203,4 +204,4 @@ def main(minutes: float, stack: str, rate: float, processors: int, keep: Path | 
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(programs.run(main))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from pyspider_lite import assembly, configuration
 from pyspider_lite.bench import processes
@@ -19,7 +19,7 @@ from pyspider_lite.bench.servers.rabbitmq import RabbitMq
 from pyspider_lite.bench.servers.redis import Redis
 from pyspider_lite.bench.servers.server import Server
 from pyspider_lite.database.base import ResultDB
-from pyspider_lite.errors import DatabaseError
+from pyspider_lite.errors import DatabaseError, RefusedToStart
 from pyspider_lite.settings import Settings
 
 #: seconds for SIGTERM to end the suite
@@ -47,8 +47,16 @@ CLUSTERS = (Plan(Redis, MariaDb), Plan(RabbitMq, PostgreSql))
 STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan in CLUSTERS}}
 
 
+class SuiteEnded(RefusedToStart):
+    """A daemon that is measured has ended by itself, so whatever was measured of it says nothing."""
+
+
 class Suite(Closing):
-    """Daemons that crawl together, between `__enter__` and `__exit__`; with the servers that they need."""
+    """Daemons that crawl together, between `__enter__` and `__exit__`; with the servers that they need. Leaving the block raises
+    `SuiteEnded` if one of them ended before it was asked to, whatever else has come of that."""
+
+    #: those who use it end daemons themselves
+    may_end = False
 
     def __init__(
         self,
@@ -72,6 +80,8 @@ class Suite(Closing):
         self.servers: list[Server] = []
         self.roots: list[subprocess.Popen[bytes]] = []
         self._resultdb: ResultDB | None = None
+        #: which daemon was gone when they were to be ended
+        self._ended = ""
 
     def start(self) -> None:
         """Start the servers and the daemons."""
@@ -81,6 +91,13 @@ class Suite(Closing):
         for role in self._roles():
             self.roots.append(self._popen(role))
 
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+        error = raised[1]
+        # who interrupts it is no matter of ours
+        if self._ended and not self.may_end and (error is None or isinstance(error, Exception)):
+            raise SuiteEnded(self._ended) from error
+
     def close(self) -> None:
         """End them."""
         self.stop()
@@ -89,6 +106,9 @@ class Suite(Closing):
     def stop(self) -> None:
         """End the daemons; what they stored can still be read."""
         for root in self.roots:
+            if root.poll() is not None and not self._ended:
+                role = cast(list[str], root.args)[-1]
+                self._ended = f"`{role}` ended by itself with exit code {root.returncode}{self.last_words()}"
             root.terminate()
         end = time.monotonic() + _DRAIN
         for root in self.roots:
@@ -120,6 +140,11 @@ class Suite(Closing):
     def runs(self) -> bool:
         """None of the daemons has ended."""
         return all(root.poll() is None for root in self.roots)
+
+    def last_words(self) -> str:
+        """To be put behind a problem: the folder with the log may be gone when it is read."""
+        lines = (self.folder / "log.txt").read_text("utf-8", "replace").splitlines()
+        return f"; its log ends with: {lines[-1]}" if lines else ""
 
     def pids(self) -> list[int]:
         """All processes of ours."""
@@ -173,9 +198,11 @@ class Suite(Closing):
             }
         else:
             assert self._plan.broker is not None and self._plan.database is not None
-            broker, database = self._plan.broker(), self._plan.database()
-            for server in (broker, database):
-                self.servers.append(self._stack.enter_context(server))
+            broker = self._plan.broker()
+            self.servers.append(self._stack.enter_context(broker))
+            # not before the broker is in the stack: to set it up may fail or be interrupted
+            database = self._plan.database()
+            self.servers.append(self._stack.enter_context(database))
             config["message_queue"] = broker.url
             config |= {kind: database.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
         for section, values in self._more.items():

@@ -3,19 +3,23 @@
 A command is run once, whatever number of rows it has figures for; each row says where its figure is in the JSON of the command.
 """
 
+import itertools
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyspider_lite.bench import ending
+from pyspider_lite.bench.effects import EFFECTS
 from pyspider_lite.bench.measures import idle
 from pyspider_lite.bench.rounds import Figures
 
 _ROUNDS = ("--rounds", "3")
 #: pages of a crawl that says nothing of them
 _TOTAL = 10_000
+#: seconds for a command to end what it has started when it is interrupted
+_STOP = 120.0
 #: options of `bench`, by a name for them
 COMMANDS: dict[str, tuple[str, ...]] = {
     "links": ("--peer", "scrapy", "--peer", "crawlee", *_ROUNDS),
@@ -160,10 +164,13 @@ ROWS = (
 
 def shortened(words: Sequence[str]) -> list[str]:
     """A tenth of the pages, rows and URLs in one round, for a look at whether all works; of an option that comes twice the last counts. Pure."""
-    total = int(words[words.index("--total") + 1]) if "--total" in words else _TOTAL
-    sizes = [(name, int(words[words.index(name) + 1])) for name in ("--rows", "--urls") if name in words]
-    smaller = [word for name, size in sizes for word in (name, str(size // 10))]
-    return [*words, *smaller, "--total", str(total // 10), "--rounds", "1", "--seconds", "10"]
+    given = {word: following for word, following in itertools.pairwise(words) if word.startswith("--")}
+    measure = f"--measure {given.get('--measure')}"
+    sizes = {"--total": _TOTAL} if "--measure" not in given else {}
+    sizes |= {name: int(given[name]) for name in ("--total", "--rows", "--urls") if name in given}
+    smaller = [word for name, size in sizes.items() for word in (name, str(size // 10))]
+    seconds = ["--seconds", "10"] if measure in EFFECTS["seconds"] else []
+    return [*words, *smaller, "--rounds", "1", *seconds]
 
 
 def run(folder: Path, *, quick: bool) -> tuple[list[Figures], dict[str, Any]]:
@@ -175,7 +182,7 @@ def run(folder: Path, *, quick: bool) -> tuple[list[Figures], dict[str, Any]]:
         file = folder / f"{name}.json"
         print(f"== {name}: scripts/bench {' '.join(words)}", flush=True)
         program = [sys.executable, "-m", "pyspider_lite.bench", *words, "--json", str(file)]
-        done = subprocess.run(program)
+        done = ending.run(program, patience=_STOP)
         if file.exists():
             made[name] = json.loads(file.read_text())
             runs += made[name]["runs"]

@@ -58,6 +58,7 @@ _PLAIN_PATH = re.compile(_PATH, re.ASCII)
 _PLAIN_URL = re.compile(rf"https?://[\w.-]+(?::\d+)?{_PATH}", re.ASCII)
 # jQuery plug-ins' schemes that PyQuery leaves untouched, white space included
 _LEFT_ALONE = ("tel:", "callto:", "sms:")
+_BREAKS = str.maketrans("", "", "\t\r\n")
 #: of a URL without anything odd, as those of nearly all pages are
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(?::\d+)?(?=[/?#]|$)", re.ASCII)
 
@@ -97,8 +98,9 @@ def resolver(base: str) -> Callable[[str], str]:
 
 
 def _join(base: str, link: str) -> str:
-    """As `urljoin`, which gives a link of another scheme back as it is written: ``HTTPS://`` is ``https://`` (RFC 3986, 3.1)."""
-    joined = urljoin(base, link)
+    """As `urljoin`, which gives a link of another scheme back as it is written: ``HTTPS://`` is ``https://`` (RFC 3986, 3.1), and a tab or
+    line break in the middle is none to browsers."""
+    joined = urljoin(base, link.translate(_BREAKS))
     if joined.startswith(("http://", "https://")) or urlsplit(joined).scheme not in ("http", "https"):
         return joined
     return urlsplit(joined).geturl()

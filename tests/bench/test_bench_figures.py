@@ -11,7 +11,7 @@ from pyspider_lite.bench import command, crawl, crawls, peer_file, recovery, rou
 from pyspider_lite.bench.chaos import stack as chaos_stack
 from pyspider_lite.bench.measures import fetchers, rates
 from pyspider_lite.bench.rounds import Spread, Subject
-from pyspider_lite.bench.suite import STACKS
+from pyspider_lite.bench.suite import STACKS, SuiteEnded
 from pyspider_lite.bench.targets import Row
 
 ROOT = Path(__file__).parent.parent.parent
@@ -41,6 +41,24 @@ def test_ratios_are_made_within_a_round() -> None:
 def test_a_peer_without_a_page_gives_no_ratio_of_that_round() -> None:
     runs = play(*({"pages_per_s": value} for value in (100.0, 0.0, 60.0, 20.0)))
     assert rounds.ratio(runs, "a", "b") == Spread(3.0, 3.0, 3.0)
+
+
+def test_a_round_in_which_one_has_failed_gives_no_ratio() -> None:
+    assert rounds.ratio(play({"problems": "it ended"}, {"pages_per_s": 20.0}), "a", "b") is None
+    assert rounds.ratio(play({"pages_per_s": 20.0}, {"pages_per_s": 0.0}), "a", "b") is None
+
+
+def test_a_suite_that_ends_by_itself_is_a_problem_of_its_run_only() -> None:
+    def end(number: int) -> dict[str, Any]:
+        raise SuiteEnded("`all` ended")
+
+    runs = rounds.play([Subject("a", end), Subject("b", lambda number: {"problems": ""})], 1, lambda run: None)
+    assert [(run["name"], run["round"], run["problems"]) for run in runs] == [("a", 1, "`all` ended"), ("b", 1, "")]
+
+
+@pytest.mark.parametrize(("requests", "said"), [(None, ""), (9, ""), (10, ""), (13, "3 fetched twice")])
+def test_more_requests_than_pages_are_a_problem(requests: int | None, said: str) -> None:
+    assert crawl.fetched_twice(requests, 10) == said
 
 
 def test_the_summary_has_the_numbers_that_all_runs_have() -> None:
@@ -137,12 +155,11 @@ def test_every_row_of_the_targets_has_a_command_or_says_what_is_wanted() -> None
 
 
 def test_a_quick_look_at_the_targets_has_a_tenth_of_the_pages() -> None:
-    assert targets.shortened(("--peer", "scrapy"))[2:4] == ["--total", "1000"]
-    assert targets.shortened(("--total", "3000", "--role", "fetcher"))[4:] == [
-        *("--total", "300"),
-        *("--rounds", "1"),
-        *("--seconds", "10"),
-    ]
+    once = ["--rounds", "1"]
+    assert targets.shortened(("--peer", "scrapy"))[2:] == ["--total", "1000", *once]
+    assert targets.shortened(("--total", "3000", "--role", "fetcher"))[4:] == ["--total", "300", *once]
+    assert targets.shortened(("--measure", "rows", "--rows", "5000"))[4:] == ["--rows", "500", *once]
+    assert targets.shortened(("--measure", "idle"))[2:] == [*once, "--seconds", "10"]
 
 
 def test_another_benchmark_starts_us_by_these_files() -> None:

@@ -1,14 +1,16 @@
 """The measures of large tables and large callbacks, each once and tiny: that they measure, and that they notice what is wrong."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyspider_lite import configuration
 from pyspider_lite.bench import filling
-from pyspider_lite.bench.measures import projects, rows, submit
+from pyspider_lite.bench.measures import idle, projects, rates, rows, submit
 from pyspider_lite.bench.servers.mariadb import MariaDb
-from pyspider_lite.bench.suite import ALL
+from pyspider_lite.bench.suite import ALL, Suite, SuiteEnded
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.models.project import Project
 
@@ -69,6 +71,26 @@ def test_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = submit.measure(tmp_path, ALL, 3_000)
     assert figures["problems"] == ""
     assert {"scheduler", "processor", "script"} <= figures["peak_mb"].keys() and figures["other_before_per_s"] > 1
+
+
+@pytest.mark.parametrize(
+    "measure", [lambda folder: rates.measure(folder, ALL, 1.0), lambda folder: submit.measure(folder, ALL, 100)]
+)
+def test_a_dead_suite_has_no_figures(
+    measure: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uses no CPU, and nothing is fetched twice."""
+    monkeypatch.setattr(submit, "_STANDSTILL", 1.0)
+    monkeypatch.setattr(rates, "RATES", (10.0,))
+    monkeypatch.setattr(Suite, "push", lambda suite, *words: suite.roots[0].kill())
+    with pytest.raises(SuiteEnded, match=r"^`all` ended by itself with exit code -9"):
+        measure(tmp_path)
+
+
+def test_an_idle_suite_that_is_dead_is_not_the_cheapest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "_settle", lambda suite: suite.roots[0].kill())
+    with pytest.raises(SuiteEnded):
+        idle.measure(tmp_path, ALL, 0, 1, 0.5)
 
 
 def test_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

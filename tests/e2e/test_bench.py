@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from odd_site import PAGES, OddSite
 
 from pyspider_lite.bench import site
 
@@ -60,6 +61,14 @@ def test_a_given_site_beside_the_floor(tmp_path: Path) -> None:
     found = figures(tmp_path / "out.json")
     assert found["all"]["pages"] == found["floor"]["pages"] == 120
     assert "all / floor, pages per s: " in said
+
+
+@pytest.mark.parametrize("handler", ["links", "doc"])
+def test_a_given_site_with_what_real_ones_have(handler: str, tmp_path: Path) -> None:
+    with OddSite() as served:
+        bench("--site", served.url, "--parse", handler, "--floor", "--json", str(tmp_path / "out.json"))
+    found = figures(tmp_path / "out.json")
+    assert found["all"]["pages"] == found["floor"]["pages"] == len(PAGES) + 1
 
 
 def test_one_daemon_alone(tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """`scripts/chaos`: run chaos, or judge a run."""
 
 import argparse
+import math
 import sys
 import tempfile
 from pathlib import Path
 
 from pyspider_lite import exit_codes
+from pyspider_lite.bench import ending
 from pyspider_lite.bench.chaos import check, files
 from pyspider_lite.bench.chaos.run import Options, run
 from pyspider_lite.bench.chaos.stack import STACKS
-from pyspider_lite.bench.closing import ends_on_sigterm
 
 #: exit codes beside those of every command: work was lost, doubled or left behind
 WRONG = 1
@@ -31,14 +32,14 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to leave the files; not given: a new one")
     parser.add_argument("--check", type=Path, metavar="DIR", help="only judge the files of a run")
     given = parser.parse_args()
-    if given.minutes <= 0 or given.pages < 1:
-        parser.error("--minutes and --pages must be above 0")
+    if not 0 < given.minutes < math.inf or given.pages < 1:
+        parser.error("--minutes and --pages must be above 0 and finite")
     if given.folder is not None and given.folder.exists() and any(given.folder.iterdir()):
         parser.error(f"--folder {given.folder}: it is not empty")
     folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
     if given.check is None:
         print(f"the files are in {folder}", flush=True)
-        with ends_on_sigterm():
+        with ending.on_sigterm():
             run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
     return show(folder)
 

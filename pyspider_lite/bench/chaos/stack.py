@@ -45,12 +45,13 @@ class Stack(Closing):
         self.abilities = harms.BUILTIN if database is None else harms.SERVERS
         self.config = folder / "config.json"
         self._folder = folder
-        self._stack = contextlib.ExitStack()
-        self.broker = broker()
-        self._stack.callback(self.broker.close)
-        self.database = database() if database else None
-        if self.database is not None:
-            self._stack.callback(self.database.close)
+        with contextlib.ExitStack() as stack:
+            self.broker = broker()
+            stack.callback(self.broker.close)
+            self.database = database() if database else None
+            if self.database is not None:
+                stack.callback(self.database.close)
+            self._stack = stack.pop_all()
 
     def start(self) -> None:
         """Start the servers and write the config."""

@@ -51,7 +51,10 @@ def measure(folder: Path, plan: Plan, seconds: float) -> Figures:
     twice = sum(len(requests) > 1 for requests in seen.values())
     found = {f"{rate:g}": round(per_second(one), 4) for rate, one in zip(RATES, times, strict=True)}
     off = max(abs(found[f"{rate:g}"] / rate - 1) for rate in RATES)
-    return {"rates": found, "off_percent": round(100 * off, 2), "problems": f"{twice} fetched twice" if twice else ""}
+    problems = [f"{twice} fetched twice"] if twice else []
+    if begun is None:
+        problems.append(f"not every project began within {_PATIENCE:g} s")
+    return {"rates": found, "off_percent": round(100 * off, 2), "problems": ", ".join(problems)}
 
 
 def _begun(served: site.Site, ranges: Sequence[range]) -> float | None:

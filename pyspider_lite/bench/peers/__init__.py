@@ -170,7 +170,7 @@ class PeerRun(Closing):
     def rows(self) -> list[tuple[str, str]]:
         """URL and title of each line."""
         lines = [line for file in self._folder.glob("out*.jsonl") for line in file.read_text().splitlines()]
-        return [(row["url"], str(row["title"])) for row in map(json.loads, lines)]
+        return [(row["url"], row["title"] or "") for row in map(json.loads, lines)]
 
 
 def _of_ended() -> float:

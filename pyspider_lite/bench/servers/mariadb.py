@@ -6,6 +6,7 @@ import socket
 import subprocess
 from typing import Any
 
+from pyspider_lite.bench import ending
 from pyspider_lite.bench.servers.server import PASSWORD, START, USER, Server
 
 
@@ -25,7 +26,8 @@ class MariaDb(Server):
         command += ["--auth-root-authentication-method=normal", *([f"--user={_me()}"] if os.geteuid() == 0 else [])]
         # not /tmp: a server that starts removes the temporary tables that it finds, those of others, too
         environ = {**os.environ, "TMPDIR": str(self.folder)}
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=START, env=environ)
+        pipe = subprocess.PIPE
+        done = ending.run(command, stdout=pipe, stderr=pipe, timeout=START, env=environ)
         if done.returncode:
             raise RuntimeError(f"mariadb-install-db failed:\n{done.stdout[:2000]}\n{done.stderr[:2000]}")
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pyspider_lite.bench import ending
 from pyspider_lite.bench.servers.server import PASSWORD, STANDS, START, STOP, USER, Server, stands_still
 
 #: seconds for PostgreSQL, which kills its processes itself after 5 s
@@ -31,9 +32,8 @@ class PostgreSql(Server):
         password.write_text(PASSWORD)
         command = [self._program("initdb"), "-D", f"{self.folder}/data", "-U", USER, "-A", "scram-sha-256"]
         command += ["-E", "UTF8", "--locale=C.UTF-8", f"--pwfile={password}"]
-        subprocess.run(
-            command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder, timeout=START, **self._identity()
-        )
+        null = subprocess.DEVNULL
+        ending.run(command, stdout=null, cwd=self.folder, timeout=START, **self._identity()).check_returncode()
         with open(self.folder / "data" / "pg_hba.conf", "a") as file:
             file.write("host all all all scram-sha-256\n")
 

@@ -13,6 +13,7 @@ class RabbitMq(Server):
     """rabbitmq-server with an epmd of its own."""
 
     name = "rabbitmq"
+    _epmd: "subprocess.Popen[bytes] | None" = None
 
     @property
     def url(self) -> str:
@@ -21,7 +22,6 @@ class RabbitMq(Server):
 
     def _install(self) -> None:
         self._distribution, self._epmd_port = free_port(), free_port()
-        self._epmd: subprocess.Popen[bytes] | None = None
         (self.folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = {self.host}:{self.port}\nloopback_users = none\n"
             f"default_user = {USER}\ndefault_pass = {PASSWORD}\ndisk_free_limit.absolute = 10MB\n"

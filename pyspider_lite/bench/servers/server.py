@@ -54,7 +54,11 @@ class Server(Closing):
         self.folder = Path(tempfile.mkdtemp(prefix=f"pyspider_lite-{self.name}-"))
         self.log = self.folder / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self._install()
+        try:
+            self._install()
+        except BaseException:
+            self.close()
+            raise
 
     def start(self) -> None:
         """Start it and wait until it answers."""
