@@ -225,8 +225,25 @@ def test_what_nobody_can_see_may_be_in_hand_too(role: str, kind: str, wrong: int
     files = well()
     files.events.insert(2, {**files.events[1], "harm": 2, "time": 12.6, "role": role, "kind": kind, "pages": []})
     files.requests.append(Request(14.5, "fetcher[1]", path_of(4)))
-    problems = check.judge(files).problems
-    assert len([problem for problem in problems if "asked for more often" in problem]) == wrong
+    assert twice(files) == wrong
+
+
+@pytest.mark.parametrize(("role", "wrong"), [("broker", 0), ("database", 0), ("fetcher[0]", 1)])
+def test_what_is_put_again_while_a_server_is_cut_off_may_be_asked_for_twice_meanwhile(role: str, wrong: int) -> None:
+    files = well()
+    harm = {**files.events[1], "harm": 2, "time": 12.6, "role": role, "kind": "cut", "signal": "", "pages": []}
+    over: dict[str, object] = {"event": "over", "harm": 2, "time": 40.0, "pages": []}
+    files.events[2:2] = [harm, over]
+    # too late to have been on its way when the cut began
+    files.requests[4] = Request(25.0, "fetcher[0]", path_of(4))
+    files.requests.append(Request(30.0, "fetcher[1]", path_of(4)))
+    assert twice(files) == wrong
+    files.requests.append(Request(31.0, "fetcher[1]", path_of(4)))
+    assert twice(files) == 1, "a cut is good for one repetition"
+
+
+def twice(files: Files) -> int:
+    return len([problem for problem in check.judge(files).problems if "asked for more often" in problem])
 
 
 def test_a_folder_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ from pyspider_lite.bench.chaos.files import Files, Row, contradictions, number, 
 _LOOK = 1.0
 #: seconds in which what was given out is asked for, or a process drains
 _ON_ITS_WAY = 10.0
+#: roles of harms that are no process of the suite
+_SERVERS = ("broker", "database")
 
 
 class Verdict(NamedTuple):
@@ -203,9 +205,11 @@ class _Run:
 def _in_hand(files: Files) -> dict[int, list[float]]:
     """When each page was in hand at a harm, in order.
 
-    Of a harm that lasts, everything that was in hand meanwhile is so at its end, too: who wakes up goes on with what he had. Of a
-    harm to a server or a scheduler also what was on its way to a fetcher and is asked for soon after, since nobody can see it from
-    outside; of a SIGTERM what is asked for until the process has drained, since it gives back what still reaches it.
+    Of a harm that lasts, everything that was in hand meanwhile is so at its end, too: who wakes up goes on with what he had. While a
+    server is away or cut off, whoever waits for its answer may have to put once more what got through already: what is asked for
+    meanwhile is in hand from then on. Of a harm to a server or a scheduler also what was on its way to a fetcher and is asked for soon
+    after, since nobody can see it from outside; of a SIGTERM what is asked for until the process has drained, since it gives back what
+    still reaches it.
     """
     found: dict[int, list[float]] = {}
     began: dict[int, Row] = {}
@@ -220,12 +224,14 @@ def _in_hand(files: Files) -> dict[int, list[float]]:
         harm = began.setdefault(event["harm"], event)
         since = harm["time"] - _LOOK
         meanwhile = {request.path for request in files.requests if since <= request.time <= event["time"]}
-        if harm["role"].partition("[")[0] in ("broker", "database", "scheduler") or harm["kind"] == "term":
+        if harm["role"].partition("[")[0] in (*_SERVERS, "scheduler") or harm["kind"] == "term":
             meanwhile |= {path for path, time in first.items() if 0 <= time - event["time"] <= _ON_ITS_WAY}
         named = {page for path in meanwhile if (page := number(path)) is not None}
         for page in named.union(harm["pages"], event["pages"]):
-            found.setdefault(page, []).append(event["time"])
-    return found
+            asked = first.get(pages.path_of(page), 0.0)
+            during = harm["role"] in _SERVERS and harm["time"] < asked < event["time"]
+            found.setdefault(page, []).append(asked if during else event["time"])
+    return {page: sorted(moments) for page, moments in found.items()}
 
 
 def _pairs(times: Sequence[float]) -> Iterator[tuple[float, float]]:
