@@ -211,32 +211,3 @@ def test_bench_takes_the_names_of_its_figures_for_stacks_too(
     monkeypatch.setattr(crawls, "run", lambda choices, *_: asked.append([plan.name for plan in choices.plans]) or [])
     CliRunner().invoke(command.bench_command, ["--stack", name], standalone_mode=False)
     assert asked == [plans]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--only"], "--only leaves nothing to crawl"),
-        (["--kill", "-1"], "-1 is not in the range"),
-        (["--projects", "-1"], "-1 is not in the range"),
-        (["--measure", "latency", "--seconds", "nan"], "not a number of seconds"),
-        (["--measure", "latency", "--seconds", "inf"], "inf is not in the range"),
-        (["--json", "/nonexistent/figures.json"], "No such file or directory"),
-    ],
-)
-def test_what_would_measure_nothing_or_lose_its_figures_is_refused_before(words: list[str], said: str) -> None:
-    done = CliRunner().invoke(command.bench_command, words)
-    assert (done.exit_code, said in done.output) == (2, True), done.output
-
-
-def test_a_folder_with_results_is_not_taken_for_another_run(tmp_path: Path) -> None:
-    (tmp_path / "all-1").mkdir()
-    done = CliRunner().invoke(command.bench_command, ["--keep", str(tmp_path)])
-    assert done.exit_code == 2 and "the folder is not empty" in done.output
-
-
-def test_pages_that_were_asked_for_again_are_said(monkeypatch: Any) -> None:
-    run = {"name": "all", "pages": 10, "requests": 13, "problems": ""}
-    monkeypatch.setattr(command.crawls, "run", lambda choices, folder, show: [run])
-    done = CliRunner().invoke(command.bench_command, [])
-    assert done.exit_code == 0 and "all: 3 requests more than there are pages" in done.output
