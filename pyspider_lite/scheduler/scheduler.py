@@ -13,11 +13,9 @@ from pyspider_lite.consumer import Backoff
 from pyspider_lite.counters import Counters
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import DatabaseError, LostLeadership
-from pyspider_lite.models.control import Control
 from pyspider_lite.models.letter import Broken
-from pyspider_lite.models.names import CONTROL_RUN, RunKey
+from pyspider_lite.models.names import RunKey
 from pyspider_lite.models.page import Dispatch
-from pyspider_lite.models.report import Report
 from pyspider_lite.models.task import NewTask, Task
 from pyspider_lite.models.worker import Alone
 from pyspider_lite.outages import Waiter
@@ -27,14 +25,15 @@ from pyspider_lite.scheduler.backlog import Backlog
 from pyspider_lite.scheduler.batch import Batch
 from pyspider_lite.scheduler.commit import Committer
 from pyspider_lite.scheduler.control_work import ControlWork
-from pyspider_lite.scheduler.dead_letters import DeadLetters, letter_of_task
+from pyspider_lite.scheduler.dead_letters import DeadLetters
 from pyspider_lite.scheduler.deaths import Deaths
 from pyspider_lite.scheduler.deletion import Deletion
 from pyspider_lite.scheduler.dispatch import Dispatcher, Outlet
 from pyspider_lite.scheduler.inbox import Heard
 from pyspider_lite.scheduler.known import KnownKeys
-from pyspider_lite.scheduler.leases import POISON_AFTER, Leases, Lost
+from pyspider_lite.scheduler.leases import Leases
 from pyspider_lite.scheduler.listener import Listener
+from pyspider_lite.scheduler.lost_runs import LostRuns
 from pyspider_lite.scheduler.parts import Parts
 from pyspider_lite.scheduler.plan import Plan
 from pyspider_lite.scheduler.project_state import ProjectRun
@@ -120,6 +119,16 @@ class Scheduler:
         self.dead_letters = DeadLetters(taskdb)
         self.deaths = Deaths(taskdb, self.leases, self._control.rows)
         self._backlog = Backlog(committer.apply, self._committed, self._unstorable)
+        self._lost = LostRuns(
+            self.projects,
+            self.leases,
+            self._control,
+            self._parts,
+            self.dead_letters,
+            self._backlog,
+            self.counters,
+            lambda: self.now,
+        )
         self._retry_at = 0.0
         self._backoff = Backoff(0.2)
         self._waiter = Waiter()
@@ -167,14 +176,14 @@ class Scheduler:
         self._refresh_projects(now)
         self._control.load(now)
         self._dispatcher.cap_adopted(self.projects)
-        self.deaths.look(self._backlog.batch, self._killed)
+        self.deaths.look(self._backlog.batch, self._lost.give_up_deadly)
         self._backlog.commit_all(now)
         self._look_at_projects()
         self._control.ask_again(self._backlog.batch, now)
         self._control.ticks.give(self._backlog.batch, now)
         self._backlog.commit_all(now)
-        self._requeue_lost(now)
-        self.deaths.look(self._backlog.batch, self._killed)
+        self._lost.requeue(self._listener.held_back)
+        self.deaths.look(self._backlog.batch, self._lost.give_up_deadly)
         self._backlog.commit_all(now)
         if now >= self._dispatch_from:
             self._dispatcher.begin_round(self.projects, now)
@@ -374,34 +383,6 @@ class Scheduler:
 
     # --- leases ---------------------------------------------------------------------------------------------------------
 
-    def _requeue_lost(self, now: float) -> None:
-        for lost in self.leases.check(self._listener.held_back):
-            self._requeue(lost, now)
-
-    def _requeue(self, lost: Lost, now: float) -> None:
-        name, key, _ = lost.run
-        self._parts.drop(lost.run)
-        logger.info("%s:%s is given out again: %s", name, key, lost.reason)
-        self.counters.event(now, name, "lost")
-        project = self.projects.get(name)
-        if project is not None and lost.deaths >= POISON_AFTER:
-            self._killed(lost.run, lost.deaths)
-            return
-        if self._control.requeue(lost.run) or project is None:
-            return
-        if lost.ticket is not None:
-            project.window.add(lost.ticket, now)
-        else:
-            project.window.more, project.window.next_due = True, now
-        project.wake_at = float("-inf")
-
-    def _killed(self, run: RunKey, deaths: int) -> None:
-        """So many workers died over it: it is given up."""
-        project = self.projects.get(run[0])
-        if project is not None:
-            self._give_up(run, project.head.generation, f"{deaths} workers died over it")
-            self.leases.blame.acquit(run[:2])
-
     def end_lease(self, run: RunKey) -> None:
         """The run is over, whatever came of it."""
         name, key, number = run
@@ -409,13 +390,7 @@ class Scheduler:
             self.leases.end(name, key)
 
     def _unsendable(self, task: Dispatch, reason: str) -> None:
-        logger.error("%s:%s cannot be given out: %s", task.project, task.taskid, reason)
-        self._give_up(task.key, task.generation, f"cannot be given out: {reason}")
-
-    def _give_up(self, run: RunKey, generation: str, reason: str) -> None:
-        row = self._control.rows.get(run[1]) if run[2] == CONTROL_RUN else None
-        self._backlog.batch.poisoned.append(_failed(run, generation, reason, row))
-        self.dead_letters.keep(letter_of_task(run, reason, self.now, row), self._backlog.batch.dead_letters)
+        self._lost.give_up_unsendable(task, reason)
 
     def _forget(self, project: ProjectRun) -> None:
         """The project is gone, or another one has its name: that one's tasks may have the same ids."""
@@ -423,18 +398,3 @@ class Scheduler:
         self._parts.forget(project.name)
         self._known.drop(project.known_as)
         self.counters.drop(project.name)
-
-
-def _failed(run: RunKey, generation: str, reason: str, row: Control | None) -> Report:
-    """The report that nobody lived to write; ``row`` if it is on control work."""
-    process = {"ok": False, "time": 0, "follows": 0, "result": None, "logs": reason, "exception": reason}
-    return Report(
-        project=run[0],
-        taskid=row.task.taskid if row else run[1],
-        url=row.task.url if row else "",
-        run=run[2],
-        generation=generation,
-        control=row.id if row else "",
-        ok=False,
-        track={"fetch": {}, "process": process},
-    )
