@@ -10,7 +10,7 @@ import pytest
 from pyquery import PyQuery
 
 from pyspider_lite.models.page import FetchResponse
-from pyspider_lite.response import Response
+from pyspider_lite.response import Response, document
 
 PAGE = """<html><head><title>T</title></head><body class="b"><div id="x" class="c d">one <b>two</b><br>three
 <p>four</p></div><a href="/a?x=1#f" class="l">A</a><a href=" b.html ">B</a><a>none</a><label for="i">L</label>
@@ -159,6 +159,22 @@ def test_capitals_and_line_breaks_in_a_scheme_are_no_other_scheme() -> None:
 def test_which_links(choice: dict[str, Any], found: list[str]) -> None:
     whole = [one if one.startswith("//") else f"//site.test{one}" for one in found]
     assert [link.partition(":")[2] for link in page(OF_A_SHOP).links(**choice)] == whole
+
+
+def test_nested_matches_are_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in pages whose tags are never closed: all links of each match would be the square of them."""
+    asked = []
+    hrefs = document.hrefs
+    monkeypatch.setattr(document, "hrefs", lambda element: asked.append(element) or hrefs(element))
+    deep = "".join(f'<section><a href="/{number}">x</a>' for number in range(100))
+    response = page(
+        f'<body>{deep}{"</section>" * 100}<a href="/out">x</a><section><a href="/in">x</a></section></body>'
+    )
+    assert response.links("section") == [
+        *(f"http://site.test/{number}" for number in range(100)),
+        "http://site.test/in",
+    ]
+    assert len(asked) == 2
 
 
 def test_a_wrong_pattern_says_so() -> None:

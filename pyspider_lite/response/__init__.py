@@ -249,7 +249,7 @@ class Response:
         """
         resolve = self._resolve
         parts = [self.etree] if css is None else document.compiled(css)(self.etree)
-        links = dict.fromkeys(resolve(href) for part in parts for href in document.hrefs(part))
+        links = dict.fromkeys(resolve(href) for part in document.outermost(parts) for href in document.hrefs(part))
         return list(filter(document.chooser(self.url, allow, deny, same_site), links))
 
 

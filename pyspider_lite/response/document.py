@@ -6,7 +6,7 @@ Nothing here raises on a page, however odd it is; only a wrong selector raises.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
@@ -150,6 +150,19 @@ def _patterns(given: Patterns) -> list[re.Pattern[str]]:
 def hrefs(element: Any) -> list[str]:
     """``href`` of every ``a`` in (or being) the element, as it is written. Without an object for each element it takes half the time."""
     return cast("list[str]", _hrefs(element))
+
+
+def outermost(elements: Sequence[Any]) -> Iterator[Any]:
+    """Those of the elements, which are in the order of the page, that are in none of the others."""
+    if len(elements) < 2:
+        yield from elements
+        return
+    within: set[Any] = set()
+    for element in elements:
+        if element not in within:
+            yield element
+            # each element of the page is walked over once at most
+            within.update(element.iterdescendants())
 
 
 def absolute_links(root: Any, resolve: Callable[[str], str]) -> None:
