@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pyspider_lite import message_queue, old_names, orders, settings
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
-from pyspider_lite.errors import ConfigError
+from pyspider_lite.errors import ConfigError, text_of
 from pyspider_lite.health import Subject
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.heartbeat.worker_info import WorkerInfo
@@ -337,8 +337,8 @@ def load_class(name: str, default: Callable[[], type[Any]], option: str) -> type
     old_names.install()
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # a user's module may raise anything
-        raise ConfigError(f"{option}: {name} cannot be loaded: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        raise ConfigError(f"{option}: {name} cannot be loaded: {type(error).__name__}: {text_of(error)}") from error
     if not isinstance(found, type):
         raise ConfigError(f"{option}: {name} is not a class")
     return found

@@ -11,13 +11,14 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyspider_lite import assembly, exit_codes, log, message_queue, settings
+from pyspider_lite import assembly, exit_codes, log, message_queue, settings, stop_signals
 from pyspider_lite.database.base import ProjectDB, ResultDB, TaskDB
 from pyspider_lite.errors import ConfigError, PyspiderLiteError, RefusedToStart
 from pyspider_lite.health import HealthServer, open_port
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 #: seconds beyond drain-timeout within which a daemon is gone after SIGTERM, whatever it waits for
 STOP_GRACE = 5.0
+#: seconds that threads of users have when all else is over
+_LAST_MOMENT = 1.0
 #: objects made, beyond those that ended, before the youngest are looked through
 _GC_THRESHOLD = 50_000
 
@@ -96,8 +99,9 @@ def run_part(part: assembly.Part) -> None:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[], None], limit: float = 0.0) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT call ``stop``; the second one ends the process at once, and so do ``limit`` seconds after the first one
-    (0: none), for a server that does not answer may hold up any thread. Gives the list of signals received."""
+    """Those of `stop_signals` call ``stop``; the second one ends the process at once, and so do ``limit`` seconds after the first one
+    (0: none), for a server that does not answer may hold up any thread: also after the block, until the process is gone. Gives the list
+    of signals received."""
     received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -111,15 +115,28 @@ def stop_on_signals(stop: Callable[[], None], limit: float = 0.0) -> Iterator[li
         os.write(2, b"not over at the end of drain-timeout: ending at once\n")
         os._exit(exit_codes.of_signal(received[0]))
 
-    handlers = {signal.SIGTERM: handle, signal.SIGINT: handle} | ({signal.SIGALRM: overdue} if limit else {})
+    handlers = dict.fromkeys(stop_signals.heard(), handle) | ({signal.SIGALRM: overdue} if limit else {})
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield received
     finally:
-        if limit:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, former in before.items():
-            signal.signal(number, former)
+        if not (received and limit):
+            for number, former in before.items():
+                signal.signal(number, former)
+
+
+def leave_threads(code: int) -> int:
+    """The exit code of a daemon that is over, if nothing keeps its process. Threads that a user's code has started would, for ever: who is
+    not over in a moment ends with the process."""
+    end = time.monotonic() + _LAST_MOMENT
+    others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    for thread in others:
+        thread.join(max(0.0, end - time.monotonic()))
+    if names := [thread.name for thread in others if thread.is_alive()]:
+        logger.warning("threads that are none of ours do not end; ending with them: %s", ", ".join(names))
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def set_up_logging(options: Settings) -> None:

@@ -86,3 +86,11 @@ class ScriptError(PyspiderLiteError):
 
 class UnstorableValue(ScriptError):
     """The value cannot be stored as JSON."""
+
+
+def text_of(error: BaseException) -> str:
+    """str(error), which a user's own class may have broken (behaviour P22)."""
+    try:
+        return str(error)
+    except BaseException as broken:  # SystemExit as well: it would end the process
+        return f"{type(error).__name__} (its text cannot be had: {type(broken).__name__})"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pyspider_lite import exit_codes
+from pyspider_lite import exit_codes, stop_signals
 from pyspider_lite.errors import RefusedToStart
 from pyspider_lite.managed_child import ChildStart
 from pyspider_lite.message_queue.builtin_server import QueueServer
@@ -345,8 +345,8 @@ def _serve_queues(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
-    """SIGTERM and SIGINT become events, for as long as the block lasts."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Those of `stop_signals` become events, for as long as the block lasts."""
+    before = {number: signal.getsignal(number) for number in stop_signals.heard()}
     for number in before:
         signal.signal(number, lambda received, frame: events.put(received))
     try:

@@ -73,6 +73,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: Callable[.
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(roles.bootstrap, "run_role", run_role)
+    monkeypatch.setattr(roles.bootstrap, "leave_threads", lambda code: code)
     monkeypatch.setattr(roles.bootstrap, "check_queue", lambda settings, served=False: None)
     monkeypatch.setattr(roles.process_manager, "ProcessManager", Manager)
 

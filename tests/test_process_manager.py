@@ -13,7 +13,8 @@ import pytest
 from pyspider_lite import configuration, exit_codes, process_manager
 
 MANAGER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 from pyspider_lite import configuration, log, process_manager
 log.setup()
 process_manager.STOPPED, process_manager.LATE = 1.0, 0.5
@@ -114,7 +115,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_stops_fetchers_first_and_the_scheduler_last(suite, number, code):
     one = suite()
     until(one.is_up)

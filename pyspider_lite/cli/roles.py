@@ -33,7 +33,7 @@ def child_command(role: str) -> int:
     start, parent = managed_child.begin()
     bootstrap.set_up_logging(start.settings)
     code = bootstrap.run_role(start.role, start.settings, index=start.index, on_ready=parent.say_ready)
-    return exit_codes.TOLD if code == exit_codes.DONE else code
+    return bootstrap.leave_threads(exit_codes.TOLD if code == exit_codes.DONE else code)
 
 
 def _role_command(role: Role, text: str) -> click.Command:
@@ -44,7 +44,7 @@ def _role_command(role: Role, text: str) -> click.Command:
         settings = options.settings_of(ctx)
         try:
             bootstrap.check_queue(settings)
-            return bootstrap.run_role(role, settings)
+            return bootstrap.leave_threads(bootstrap.run_role(role, settings))
         except ConfigError:
             raise
         except Exception:

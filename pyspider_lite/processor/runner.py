@@ -16,6 +16,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
+from pyspider_lite.errors import text_of
 from pyspider_lite.handler import Outcome
 from pyspider_lite.log import mask_url
 from pyspider_lite.models.page import Dispatch, Page
@@ -246,11 +247,8 @@ def see(response: Response, failed: bool) -> report.FetchSeen:
 
 
 def describe(error: BaseException) -> str:
-    """str(error), which a script's own class may have broken (behaviour P22)."""
-    try:
-        text = str(error)
-    except BaseException as broken:  # SystemExit as well: it would end the child
-        text = f"{type(error).__name__} (its text cannot be had: {type(broken).__name__})"
+    """What the failed callback says of it (behaviour P22)."""
+    text = text_of(error)
     if not text and isinstance(error, MemoryError):
         text = "out of memory"
     return text

@@ -19,7 +19,7 @@ from pyspider_lite.consumer import Backoff, Consumer
 from pyspider_lite.consumer import Connect as Connect
 from pyspider_lite.database import names
 from pyspider_lite.database.base import ResultDB
-from pyspider_lite.errors import DatabaseError, DataError
+from pyspider_lite.errors import DatabaseError, DataError, text_of
 from pyspider_lite.heartbeat.heartbeat import Heartbeat
 from pyspider_lite.models.batch import ResultBatch
 from pyspider_lite.models.names import QueueName
@@ -199,7 +199,7 @@ class ResultWorker:
             except Exception as error:
                 logger.exception("an error in the result worker; %d tasks fail", len(reports))
                 for report in reports:
-                    self._forward(Work(report, error=f"result worker: {type(error).__name__}: {error}"))
+                    self._forward(Work(report, error=f"result worker: {type(error).__name__}: {text_of(error)}"))
         return len(taken)
 
     def _apart(self, reports: list[Report]) -> list[list[Report]]:
@@ -283,14 +283,22 @@ class ResultWorker:
             self._current = (work, item)
             self._watch.begin(work)
             try:
-                self.on_result(task_dict(report), codec.from_json(item.result))
+                self._call_on_result(report, item)
             except BaseException as error:  # sys.exit(), too: only this task fails
                 logger.exception("%s:%s: on_result failed", report.project, report.taskid)
-                work.error = f"on_result: {type(error).__name__}: {error}"
+                work.error = f"on_result: {type(error).__name__}: {text_of(error)}"
                 return
             finally:
                 self._watch.end()
                 self._current = None
+
+    def _call_on_result(self, report: Report, item: Item) -> None:
+        worker = os.getpid()
+        try:
+            self.on_result(task_dict(report), codec.from_json(item.result))
+        finally:
+            if os.getpid() != worker:
+                os._exit(0)  # a process that it forked, which is no second result worker
 
     def _end_overdue(self, work: Work) -> None:
         """The call for this has not returned in time, and nothing but the end of the process ends it. With the last beat all else that is

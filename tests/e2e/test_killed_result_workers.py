@@ -30,6 +30,23 @@ class Hanging(ResultWorker):
             time.sleep(1000)
         return super().on_result(task, result)
 """
+LEAVING = """
+import os, signal, threading, time
+from pyspider.result import ResultWorker
+
+
+class Leaving(ResultWorker):
+    def on_result(self, task, result):
+        if task["url"].endswith("kill"):
+            threading.Thread(target=time.sleep, args=(1000,)).start()
+            os.kill(os.getpid(), signal.SIGTERM)
+        child = os.fork()
+        if not child:
+            return  # into the worker's own code
+        with open("children", "a") as file:
+            print(child, os.waitpid(child, 0)[1], file=file)
+        return super().on_result(task, result)
+"""
 SCRIPT = """
 from pyspider.libs.base_handler import *
 
@@ -71,3 +88,17 @@ def test_what_never_returns_fails_and_its_worker_is_started_again(
     listed = command("-c", str(suite.config), "dead-letter", "list", "--format", "jsonl").out
     (letter,) = [json.loads(line) for line in listed.splitlines()]
     assert (letter["kind"], letter["reason"]) == ("result", "on_result: did not return within 1 s")
+
+
+def test_threads_and_children_that_it_starts_keep_no_process(make_suite: Callable[..., Any]) -> None:
+    suite = make_suite(result_worker={"result_cls": "leaving.Leaving"}, add_sys_path=True, drain_timeout=5.0)
+    (suite.folder / "leaving.py").write_text(LEAVING)
+    suite.start()
+    suite.push("shop", SCRIPT)
+    suite.wait(lambda: suite.finished("shop"), 60)
+    assert suite.statuses("shop") == {2: 7}
+    assert len(suite.results("shop")) == 5
+    ended = [line.split() for line in (suite.folder / "children").read_text().splitlines()]
+    assert len(ended) >= 5 and {status for _, status in ended} == {"0"}
+    suite.wait(lambda: "threads that are none of ours do not end" in suite.log.read_text())
+    suite.wait(lambda: len(suite.children("result_worker")) == 1)

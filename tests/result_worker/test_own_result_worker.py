@@ -39,6 +39,26 @@ def test_a_subclass_sees_each_item_and_stores_by_calling_ours(rigs):
     assert got["t3"].track["process"]["exception"] == "on_result: ValueError: not good"
 
 
+class Unspeakable(BaseException):
+    """Of a script that breaks its own exceptions."""
+
+    def __str__(self):
+        raise SystemExit(1)
+
+
+def test_an_exception_without_a_text_fails_its_task_only(rigs):
+    class Failing(ResultWorker):
+        def on_result(self, task, result):
+            if task["taskid"] == "t1":
+                raise Unspeakable
+
+    rig = rigs(Failing).start()
+    rig.put(report("t1", "a"), report("t2", "b"))
+    got = rig.reports(2)
+    assert (got["t1"].ok, got["t2"].ok) == (False, True)
+    assert got["t1"].track["process"]["exception"].startswith("on_result: Unspeakable: ")
+
+
 def test_sys_exit_in_on_result_fails_its_task_only(rigs):
     class Exiting(ResultWorker):
         def on_result(self, task, result):
