@@ -20,14 +20,18 @@ from lxml import etree
 
 from pyspider_lite.fetcher.urls import sendable
 from pyspider_lite.handler.url import BadUrl, build_url
+from pyspider_lite.response import document
 
 CONNECTIONS = 64
+#: as many redirects are followed as our fetcher follows
+_REDIRECTS = 5
+_BASE = re.compile(rb"<base\b", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
 def crawl(start: str, file: str = os.devnull) -> int:
-    """Crawl everything below the folder of ``start`` that is reachable from it; the number of pages. A page that ends in an error of HTTP
-    is none, as for our handler."""
+    """Crawl everything below the folder of ``start`` that is reachable from it; the number of pages. A page that ends in an error is
+    none, as for our handler. Raises OSError if the first one cannot be fetched."""
     todo, seen = [build_url(start)], {start}
     root = start.rpartition("/")[0]
     multi = pycurl.CurlMulti()
@@ -45,18 +49,21 @@ def crawl(start: str, file: str = os.devnull) -> int:
                 multi.add_handle(curl)
             multi.perform()
             _, done, failed = multi.info_read()
-            if failed:
+            if failed and not pages:
                 raise OSError(f"{busy[failed[0][0]][0]} cannot be fetched: {failed[0][2]}")
-            for curl in done:
+            for curl in (*done, *(curl for curl, _, _ in failed)):
                 multi.remove_handle(curl)
                 free.append(curl)
                 url, body = busy.pop(curl)
-                if not 200 <= curl.getinfo(pycurl.RESPONSE_CODE) < 300:
+                if curl not in done or not 200 <= curl.getinfo(pycurl.RESPONSE_CODE) < 300:
                     continue
                 pages += 1
-                tree = _tree(body.getvalue(), curl.getinfo(pycurl.CONTENT_TYPE) or "")
+                text = body.getvalue()
+                tree = _tree(text, curl.getinfo(pycurl.CONTENT_TYPE) or "")
                 out.write(json.dumps({"url": url, "title": tree.findtext(".//title")}) + "\n")
-                todo += _new_links(tree, curl.getinfo(pycurl.EFFECTIVE_URL), root, seen)
+                address = curl.getinfo(pycurl.EFFECTIVE_URL)
+                base = document.base_url(tree, address) if _BASE.search(text) else address
+                todo += _new_links(tree, base, root, seen)
             if busy and not (todo and free):
                 multi.select(0.05)
     return pages
@@ -65,7 +72,9 @@ def crawl(start: str, file: str = os.devnull) -> int:
 def _curl() -> pycurl.Curl:
     curl = pycurl.Curl()
     curl.setopt(pycurl.FOLLOWLOCATION, True)
-    curl.setopt(pycurl.MAXREDIRS, 10)
+    curl.setopt(pycurl.MAXREDIRS, _REDIRECTS)
+    # no more than our fetcher asks for; what is compressed unasked is read, too
+    curl.setopt(pycurl.ACCEPT_ENCODING, "")
     return curl
 
 

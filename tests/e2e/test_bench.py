@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_site import PAGES, OddSite
+from odd_site import COUNT, OddSite
 
 from pyspider_lite.bench import site
 
@@ -68,7 +68,7 @@ def test_a_given_site_with_what_real_ones_have(handler: str, tmp_path: Path) -> 
     with OddSite() as served:
         bench("--site", served.url, "--parse", handler, "--floor", "--json", str(tmp_path / "out.json"))
     found = figures(tmp_path / "out.json")
-    assert found["all"]["pages"] == found["floor"]["pages"] == len(PAGES) + 1
+    assert found["all"]["pages"] == found["floor"]["pages"] == COUNT
 
 
 def test_one_daemon_alone(tmp_path: Path) -> None:
