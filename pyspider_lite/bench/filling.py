@@ -1,5 +1,5 @@
 """Fills a taskdb with open tasks, far faster than a crawl would: the rows are those of `task_rows.insert_row`, which the scheduler's
-transactions write, in the order of their primary key. SQLite and MariaDB. Used by the measures of large tables.
+transactions write, in the order of their primary key. Used by the measures of large tables.
 """
 
 import contextlib
@@ -17,13 +17,14 @@ import msgspec
 
 from pyspider_lite import bootstrap, settings
 from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.bench.servers.server import Server
 from pyspider_lite.database import task_rows
 from pyspider_lite.database.base import NewRow
 from pyspider_lite.models.project import Project, ProjectState
 from pyspider_lite.models.task import NewTask, Task
 
-#: rows of one file that MariaDB reads
+#: rows of one file that a server reads
 _CHUNK = 500_000
 #: seconds between the due times of two tasks
 _APART = 1e-6
@@ -73,12 +74,15 @@ def fill(
             counts = counts or ProjectState(project=project.name, generation=project.generation)
             active = counts.active + end - first
             transaction.put_project_states([msgspec.structs.replace(counts, active=active, armed=True)])
-    if isinstance(server, MariaDb):
-        _fill_mariadb(server, project.name, rows())
-    else:
-        file = settings.sqlite_file(options.taskdb)
-        assert file is not None, "only SQLite and MariaDB can be filled"
-        _fill_sqlite(file, f"taskdb_{project.name}", rows())
+    match server:
+        case MariaDb():
+            _fill_mariadb(server, project.name, rows())
+        case PostgreSql():
+            _fill_postgresql(server, project.name, rows())
+        case _:
+            file = settings.sqlite_file(options.taskdb)
+            assert file is not None
+            _fill_sqlite(file, f"taskdb_{project.name}", rows())
     with bootstrap.open_taskdb(options) as taskdb:
         written, filled = (_alike(taskdb.get(project.name, [row(index).task.taskid])) for index in (first, end - 1))
     if written != filled:
@@ -118,18 +122,39 @@ def _fill_mariadb(server: MariaDb, table: str, rows: Rows) -> None:
     ]
     server.execute(f"alter table {name} {', '.join(f'drop index `{index}`' for index in indexes)}")
     columns = ", ".join(f"`{column}`" for column in _COLUMNS)
-    path = server.folder / "rows.tsv"
-    while _write(path, itertools.islice(rows, _CHUNK)):
+    for path in _files(server, rows):
         server.execute(
             f"load data infile '{path}' into table {name} character set utf8mb4 ({columns})",
             patience=_PATIENCE,
         )
-    path.unlink()
     server.execute(f"alter table {name} {', '.join(made)}", f"analyze table {name}", patience=_PATIENCE)
 
 
+def _fill_postgresql(server: PostgreSql, table: str, rows: Rows) -> None:
+    """As for MariaDB."""
+    indexes = server.execute(
+        f"select indexname, indexdef from pg_indexes where tablename = '{table}' and indexname not in "
+        f"(select conname from pg_constraint where conrelid = '\"{table}\"'::regclass)",
+        database="taskdb",
+    )
+    server.execute(*(f'drop index "{name}"' for name, _ in indexes), database="taskdb")
+    columns = ", ".join(f'"{column}"' for column in _COLUMNS)
+    for path in _files(server, rows):
+        server.execute(f"copy \"{table}\" ({columns}) from '{path}'", database="taskdb")
+    made = (definition for _, definition in indexes)
+    server.execute("set maintenance_work_mem = '1GB'", *made, f'analyze "{table}"', database="taskdb")
+
+
+def _files(server: Server, rows: Rows) -> Iterator[Path]:
+    """One after the other, with some of the rows each, for the server to read."""
+    path = server.folder / "rows.tsv"
+    while _write(path, itertools.islice(rows, _CHUNK)):
+        yield path
+    path.unlink()
+
+
 def _write(path: Path, rows: Rows) -> bool:
-    """The rows as MariaDB reads them; False if there is none."""
+    """The rows as MariaDB and PostgreSQL read them; False if there is none."""
     with open(path, "w") as file:
         for row in rows:
             file.write("\t".join("\\N" if value is None else str(value) for value in row) + "\n")
@@ -139,6 +164,8 @@ def _write(path: Path, rows: Rows) -> bool:
 
 def size(options: settings.Settings, server: Server | None) -> int:
     """Bytes of the taskdb's files."""
+    if isinstance(server, PostgreSql):
+        return int(server.execute("select pg_database_size('taskdb')")[0][0])
     if server is not None:
         return sum(file.stat().st_size for file in (server.folder / "data" / "taskdb").iterdir())
     file = settings.sqlite_file(options.taskdb)

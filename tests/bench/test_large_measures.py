@@ -10,6 +10,7 @@ from pyspider_lite import configuration
 from pyspider_lite.bench import filling
 from pyspider_lite.bench.measures import idle, projects, rates, rows, submit
 from pyspider_lite.bench.servers.mariadb import MariaDb
+from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.bench.suite import ALL, Suite, SuiteEnded
 from pyspider_lite.database import connect_taskdb
 from pyspider_lite.models.project import Project
@@ -55,6 +56,26 @@ def test_mariadb_has_all_its_indexes_again(tmp_path: Path) -> None:
     assert [line.partition("(")[2] for line in made[1].splitlines() if "KEY" in line] == [
         line.partition("(")[2] for line in fresh.splitlines() if "KEY" in line
     ]
+
+
+def test_postgresql_has_all_its_indexes_again(tmp_path: Path) -> None:
+    with PostgreSql() as server:
+        urls = {kind: server.url(kind) for kind in ("taskdb", "projectdb", "resultdb")}
+        options = configuration.load(None, {"data_path": str(tmp_path), **urls}, {}).settings
+
+        def indexes(table: str) -> list[str]:
+            query = f"select indexdef from pg_indexes where tablename = '{table}'"
+            return sorted(row[0].replace(table, "") for row in server.execute(query, database="taskdb"))
+
+        made = []
+        for first, end in ((0, 1), (1, 300)):
+            filling.fill(options, server, Project(name="many"), first, end)
+            made.append(indexes("many"))
+        taskdb = connect_taskdb(options.taskdb)
+        assert taskdb.status_count("many") == {1: 300}
+        taskdb.open_project("fresh")
+        taskdb.close()
+        assert made[0] == made[1] == indexes("fresh") and len(made[0]) > 2
 
 
 def test_rows(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pyspider_lite.bench.servers.server import PASSWORD, STANDS, START, STOP, US
 
 #: seconds for PostgreSQL, which kills its processes itself after 5 s
 _QUIT = 20.0
+#: what it keeps of its tables in memory itself
+SHARED_BUFFERS = "256MB"
 
 
 class PostgreSql(Server):
@@ -46,7 +48,7 @@ class PostgreSql(Server):
     def _command(self) -> list[str]:
         return [
             self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), "-h", self.host,
-            "-k", str(self.folder), "-c", "shared_buffers=256MB", "-c", "fsync=off",
+            "-k", str(self.folder), "-c", f"shared_buffers={SHARED_BUFFERS}", "-c", "fsync=off",
             "-c", "max_connections=200",
         ]  # fmt: skip
 
