@@ -48,7 +48,7 @@ def _controls(picture: Picture) -> Iterator[Found]:
         yield Found(
             "control",
             name,
-            f"{rows} row{'s' * (rows != 1)} of control work wait for project {name}, which does not exist: {REPAIR} makes dead letters of them",
+            f"{rows} row{'s' * (rows != 1)} of control work wait{'s' * (rows == 1)} for project {name}, which does not exist: {REPAIR} makes dead letters of them",
             Remedy.CONTROL,
         )
 
@@ -172,12 +172,12 @@ def _tasks(picture: Picture) -> Iterator[Found]:
     for name, table in sorted(picture.tables.items()):
         if table.without_due:
             text = (
-                f"{_tasks_of(name, table.without_due)} ACTIVE without a due time, so nobody will ever run them: another program wrote them; "
-                f"{REPAIR} makes them due"
+                f"{_tasks_of(name, table.without_due)} ACTIVE without a due time, so nobody will ever run {_them(table.without_due)}: another program wrote {_them(table.without_due)}; "
+                f"{REPAIR} makes {_them(table.without_due)} due"
             )
             yield Found("tasks", f"{name} due", text, Remedy.DUE)
         if table.strange:
-            text = f"{_tasks_of(name, table.strange)} in no known state: set their status to 1 (to run), 2, 3 or 4 in its table"
+            text = f"{_tasks_of(name, table.strange)} in no known state: set the status to 1 (to run), 2, 3 or 4 in its table"
             yield Found("tasks", f"{name} status", text)
         if table.broken:
             named = [f"{taskid} ({column})" for taskid, column in table.broken]
@@ -189,7 +189,7 @@ def _tasks(picture: Picture) -> Iterator[Found]:
     for name, pairs in sorted(picture.strangers.items()):
         if pairs:
             text = (
-                f"{_tasks_of(name, [taskid for taskid, _ in pairs])} due and without a lease, and the scheduler does not know of them: changed "
+                f"{_tasks_of(name, [taskid for taskid, _ in pairs])} due and without a lease, and the scheduler does not know of that: changed "
                 f"behind its back; {REPAIR} has it look again"
             )
             yield Found("tasks", f"{name} lease", text, Remedy.LOOK_AGAIN)
@@ -198,6 +198,10 @@ def _tasks(picture: Picture) -> Iterator[Found]:
 def _tasks_of(project: str, taskids: list[str]) -> str:
     number = len(taskids)
     return f"{number} task{'s' * (number != 1)} of {project} ({some(taskids)}) {'are' if number != 1 else 'is'}"
+
+
+def _them(taskids: list[str]) -> str:
+    return "them" if len(taskids) != 1 else "it"
 
 
 def _tables(picture: Picture) -> Iterator[Found]:
