@@ -41,6 +41,8 @@ def sentence(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, OSError) and str(error):  # one of ours, as TimeoutError
+        return str(error)
     return f"internal error: {type(error).__name__}: {error}"
 
 

@@ -5,4 +5,4 @@ import sys
 from pyspider_lite.bench import programs
 from pyspider_lite.bench.command import bench_command
 
-sys.exit(programs.run(bench_command))
+sys.exit(programs.run(bench_command, "scripts/bench"))

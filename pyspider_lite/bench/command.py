@@ -154,7 +154,7 @@ def bench_command(context: click.Context, /, **options: Any) -> int:
     if modes.peer_file is not None:
         peer_file.show(modes.peer_file)
         return DONE
-    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
+    with ending.in_order(), tempfile.TemporaryDirectory(prefix="pyspider_lite-bench-") as temporary:
         folder = Path(modes.keep or temporary).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         if modes.json:

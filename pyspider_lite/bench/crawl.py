@@ -145,12 +145,13 @@ def measure(
         suite.push(_PROJECT, script(handler, target.url))
         killer = _Killer(suite, kill, target.pages)
         figures = watch(suite, target, killer.look)
+        words = suite.last_words()
         suite.stop()
         problems = [check(suite.rows(), target)]
         if not killer.killed:
             problems.append(fetched_twice(target.answered, target.pages))
         said = ", ".join(filter(None, problems))
-        figures["problems"] = said and said + suite.last_words()
+        figures["problems"] = said and said + words
         return {"name": plan.name, **figures, "killed": killer.killed}
 
 

@@ -10,27 +10,34 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from pyspider_lite import stop_signals
 from pyspider_lite.bench import processes
-from pyspider_lite.exit_codes import TERMINATED
+from pyspider_lite.exit_codes import of_signal
 
 #: seconds for a command to end its own processes after SIGTERM
 _PATIENCE = 10.0
 
 
 @contextlib.contextmanager
-def on_sigterm() -> Iterator[None]:
-    """SIGTERM leaves the block as Ctrl-C does, so what was started in it by `with` is ended; the exit code is ``TERMINATED``."""
+def in_order() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that is closed, leave the block as Ctrl-C does, so what was started in it by `with` is ended; the
+    exit code is that of the signal. What is ignored (`nohup`) stays so."""
+    numbers = stop_signals.heard()
 
     def leave(number: int, frame: FrameType | None) -> None:
-        # `timeout` sends two: to us, and to our process group; the second one must not interrupt what the first one began
-        signal.signal(signal.SIGTERM, lambda number, frame: None)
-        sys.exit(TERMINATED)
+        # people send several, and so does `timeout`, to us and to our process group: the second one must not interrupt what the first one began
+        for each in numbers:
+            signal.signal(each, lambda number, frame: None)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(of_signal(number))
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run(

@@ -59,12 +59,21 @@ def show(folder: str) -> None:
 
 def start(url: str, handler: str) -> None:
     """Store the project and have its on_start called; the databases are those of the environment and the folder."""
-    # the harness may have left the databases as they were after the run before
+    # the harness may have left the databases as they were after the run before, and broken that off
+    for before in filter(None, _project("list", "--format", "jsonl", check=False).splitlines()):
+        if (head := json.loads(before))["status"] != "STOP":
+            _project("stop", head["name"])
     project = f"{_PROJECT}_{secrets.token_hex(4)}"
     file = Path(f"{project}.py")
     file.write_text(crawl.script(handler, url))
-    for words in (["push", str(file), "--name", project, "--rate", "unlimited"], ["run", project]):
-        subprocess.run([sys.executable, "-m", "pyspider_lite", "project", *words], check=True)
+    _project("push", str(file), "--name", project, "--rate", "unlimited")
+    _project("run", project)
+
+
+def _project(*words: str, check: bool = True) -> str:
+    """What the command prints."""
+    command = [sys.executable, "-m", "pyspider_lite", "project", *words]
+    return subprocess.run(command, check=check, stdout=subprocess.PIPE, text=True).stdout
 
 
 def print_results(resultdb_url: str) -> None:

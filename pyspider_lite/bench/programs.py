@@ -8,10 +8,10 @@ import click
 from pyspider_lite import exit_codes
 
 
-def run(command: click.Command) -> int:
-    """Run it with the arguments of this process; its exit code. Wrong usage is one sentence on stderr, a defect of ours a traceback."""
+def run(command: click.Command, name: str) -> int:
+    """Run it with the arguments of this process, as the script ``name``; its exit code. Wrong usage is one sentence on stderr, a defect of ours a traceback."""
     try:
-        code = command.main(sys.argv[1:], standalone_mode=False)
+        code = command.main(sys.argv[1:], prog_name=name, standalone_mode=False)
         return code if isinstance(code, int) else exit_codes.DONE
     except click.ClickException as error:
         error.show()

@@ -75,7 +75,7 @@ def main(
     rows: list[tuple[str, str, Figures]] = []
     if json_file:
         given.try_to_write(json_file)
-    with ending.on_sigterm(), tempfile.TemporaryDirectory(prefix="pyspider_lite-recovery-") as temporary:
+    with ending.in_order(), tempfile.TemporaryDirectory(prefix="pyspider_lite-recovery-") as temporary:
         for stack in stacks or sorted(STACKS):
             for coordinator in coordinators or ("taskdb", "zookeeper"):
                 folder = Path(keep or temporary).resolve() / f"{stack}-{coordinator}"
@@ -237,4 +237,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(programs.run(main))
+    sys.exit(programs.run(main, "scripts/recovery"))

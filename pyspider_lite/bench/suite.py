@@ -48,7 +48,14 @@ STACKS = {"builtin-sqlite": ALL, **{plan.name.replace("+", "-"): plan for plan i
 
 
 class SuiteEnded(RefusedToStart):
-    """A daemon that is measured has ended by itself, so whatever was measured of it says nothing."""
+    """A daemon that is measured has ended by itself, or stands still, so whatever was measured of it says nothing."""
+
+
+def last_words(log: Path) -> str:
+    """To be put behind a problem, as the log may be gone when it is read: its last warning, else its last line."""
+    lines = log.read_text("utf-8", "replace").splitlines()
+    warnings = [line for line in lines if line.startswith(("[W ", "[E ", "[C "))]
+    return f"; its log says: {(warnings or lines)[-1]}" if lines else ""
 
 
 class Suite(Closing):
@@ -120,9 +127,11 @@ class Suite(Closing):
         self.roots.clear()
 
     def command(self, *words: str) -> None:
-        """Run a command of ours to its end."""
+        """Run a command of ours to its end; RefusedToStart if it fails."""
         with self._log() as log:
-            subprocess.run(self._words(*words), check=True, stdout=log, stderr=log)
+            code = subprocess.run(self._words(*words), check=False, stdout=log, stderr=log).returncode
+        if code:
+            raise RefusedToStart(f"`{' '.join(words[:2])}` failed with exit code {code}{self.last_words()}")
 
     def push(self, project: str, script: str, rate: str = "unlimited") -> None:
         """Store a project and have its on_start called; that may begin before this returns, or after it."""
@@ -142,9 +151,8 @@ class Suite(Closing):
         return all(root.poll() is None for root in self.roots)
 
     def last_words(self) -> str:
-        """To be put behind a problem: the folder with the log may be gone when it is read."""
-        lines = (self.folder / "log.txt").read_text("utf-8", "replace").splitlines()
-        return f"; its log ends with: {lines[-1]}" if lines else ""
+        """See `last_words`."""
+        return last_words(self.folder / "log.txt")
 
     def pids(self) -> list[int]:
         """All processes of ours."""

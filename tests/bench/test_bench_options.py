@@ -29,7 +29,7 @@ def run(program: click.Command, words: Sequence[str], monkeypatch: pytest.Monkey
     if program is command.bench_command:
         return cli.main(["bench", *words])
     monkeypatch.setattr(sys, "argv", ["program", *words])
-    return programs.run(program)
+    return programs.run(program, "program")
 
 
 @pytest.mark.parametrize(

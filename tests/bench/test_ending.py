@@ -31,19 +31,52 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def terminated_when(condition: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM to this process as soon as it holds; the block ends by it."""
+def terminated_when(condition: Callable[[], object], number: signal.Signals = signal.SIGTERM) -> Iterator[None]:
+    """The signal to this process as soon as it holds; the block ends by it."""
 
     def strike() -> None:
         wait_for(condition)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=strike)
-    with pytest.raises(SystemExit) as ended, ending.on_sigterm():
+    with pytest.raises(SystemExit) as ended, ending.in_order():
         thread.start()
         yield
     thread.join()
-    assert ended.value.code == TERMINATED
+    assert ended.value.code == 128 + number
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP is what it is without `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_the_end_of_its_terminal_ends_it_too(hangup: None) -> None:
+    begun = threading.Event()
+    with terminated_when(begun.is_set, signal.SIGHUP):
+        begun.set()
+        time.sleep(_LIMIT)
+
+
+def test_what_nohup_started_hears_nothing_of_its_terminal(hangup: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with ending.in_order():
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_a_second_ctrl_c_does_not_interrupt_what_the_first_one_began() -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt), ending.in_order():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(_LIMIT)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("ended")
+    assert done == ["ended"]
 
 
 def test_a_second_sigterm_does_not_interrupt_what_the_first_one_began() -> None:

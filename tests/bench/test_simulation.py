@@ -16,7 +16,7 @@ CLUSTER = Cluster(fetchers=20, processors=20, result_workers=2, poolsize=20, pag
 def test_a_rate_is_kept_and_everything_is_done_once(tmp_path: Path) -> None:
     figures = simulate(tmp_path, Run(cluster=CLUSTER, rate=500, pages=2_000, speed=float("inf")))
     assert figures["problems"] == ""
-    assert figures["given_out_again"] == figures["lost"] == 0
+    assert figures["given_out_again"] == figures["leases_lost"] == 0
     assert figures["pages_per_s"] == pytest.approx(500, rel=0.1)
     # the budget: twice the places of all fetchers
     assert figures["in_flight"]["most"] <= 2 * 20 * 20
@@ -30,7 +30,7 @@ def test_what_dead_workers_had_is_given_out_again_and_nothing_is_lost(tmp_path: 
     run = Run(cluster=CLUSTER, rate=300, pages=1_200, projects=1, speed=float("inf"), deaths=0.1)
     figures = simulate(tmp_path, run)
     assert figures["problems"] == "" and figures["killed"] == 4
-    assert 0 < figures["given_out_again"] == figures["lost"]
+    assert 0 < figures["given_out_again"] == figures["leases_lost"]
     # three beats, and the next step
     assert 4 < figures["given_out_again_within_s"] < 10
 

@@ -39,7 +39,7 @@ def main() -> int:
     folder = given.check or given.folder or Path(tempfile.mkdtemp(prefix="pyspider_lite-chaos-"))
     if given.check is None:
         print(f"the files are in {folder}", flush=True)
-        with ending.on_sigterm():
+        with ending.in_order():
             run(Options(folder.resolve(), given.seed, given.minutes, given.stack, given.pages))
     return show(folder)
 
@@ -59,6 +59,7 @@ def show(folder: Path) -> int:
         print(f"TOO LITTLE HARM: {shortfall}")
     if verdict.problems:
         return WRONG
+    print("nothing is wrong")
     return TOO_LITTLE_HARM if verdict.shortfalls else exit_codes.DONE
 
 

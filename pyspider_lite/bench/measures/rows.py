@@ -20,6 +20,7 @@ from pyspider_lite.bench.roles.scheduler import DATABASES, Crowd
 from pyspider_lite.bench.rounds import Figures, Subject
 from pyspider_lite.bench.servers.mariadb import MariaDb
 from pyspider_lite.bench.servers.ports import free_port
+from pyspider_lite.bench.servers.postgresql import SHARED_BUFFERS
 from pyspider_lite.models.batch import NewTaskBatch
 from pyspider_lite.models.names import QueueName, Role
 from pyspider_lite.models.project import Project
@@ -27,6 +28,8 @@ from pyspider_lite.models.task import TaskStatus
 
 #: of MariaDB, while the table is filled and while it is measured
 _FILL_POOL, _POOL = "4G", "1G"
+#: what each keeps of its table in memory
+_BUFFER_POOLS = {"mariadb": _POOL, "postgresql": SHARED_BUFFERS}
 #: tasks that are given out, and as many that are submitted: a part of a tenth of the table, but not more than so many
 _PART, _MOST = 2, 50_000
 #: tasks in one message
@@ -34,8 +37,8 @@ _BATCH = 500
 
 
 def subjects(folder: Path, databases: Sequence[str], rows: int) -> list[Subject]:
-    """One a database; PostgreSQL cannot be filled so fast."""
-    return [_subject(folder, name, rows) for name in databases if name != "postgresql"]
+    """One a database."""
+    return [_subject(folder, name, rows) for name in databases]
 
 
 def _subject(folder: Path, database: str, rows: int) -> Subject:
@@ -63,7 +66,7 @@ def measure(folder: Path, database: str, rows: int) -> Figures:
         "whole": whole,
         "compared": compared,
         "noise": max(look[key] for look in looks for key in ("dispatch_noise", "insert_noise")),
-        "buffer_pool": _POOL if database == "mariadb" else "",
+        "buffer_pool": _BUFFER_POOLS.get(database, ""),
         "problems": ", ".join(f"with {number} tasks: {problems}" for number, problems in found if problems),
     }
 
@@ -169,6 +172,7 @@ class _Table:
         """time.monotonic() when the scheduler said that it leads and is ready."""
         end = time.monotonic() + STANDSTILL
         while time.monotonic() < end:
+            self._station.check()
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
             try:
                 connection.request("GET", "/readyz")

@@ -24,7 +24,8 @@ from pyspider_lite.bench import processes
 from pyspider_lite.bench.servers.mariadb import MariaDb
 from pyspider_lite.bench.servers.postgresql import PostgreSql
 from pyspider_lite.bench.servers.server import Server
-from pyspider_lite.errors import QueueError, RefusedToStart
+from pyspider_lite.bench.suite import SuiteEnded, last_words
+from pyspider_lite.errors import QueueError
 from pyspider_lite.message_queue.base import MessageQueue
 from pyspider_lite.message_queue.builtin_server import QueueServer
 from pyspider_lite.models.names import QueueName, Role
@@ -61,6 +62,7 @@ class Station:
         self._config = {"data_path": str(folder / "data"), "queue_maxsize": 0, **(config or {})}
         self._database = database
         self._stack = contextlib.ExitStack()
+        self._log = folder / "log.txt"
         self.server: Server | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
         self.stopping = threading.Event()
@@ -89,7 +91,7 @@ class Station:
     def start(self) -> None:
         """Start the daemon."""
         words = [sys.executable, "-m", "pyspider_lite", "-c", str(self._folder / "config.json"), str(self._role)]
-        with open(self._folder / "log.txt", "ab") as log:
+        with open(self._log, "ab") as log:
             self._daemon = subprocess.Popen(words, stdout=log, stderr=log)
 
     def stop(self) -> None:
@@ -138,15 +140,21 @@ class Station:
         threading.Thread(target=work, name=f"drain {name}", daemon=True).start()
 
     def wait(self, done: Callable[[], bool], progress: Callable[[], int]) -> None:
-        """Until ``done``; RefusedToStart if the daemon ended, or if ``progress`` stands still."""
-        assert self._daemon is not None
+        """Until ``done``; SuiteEnded if the daemon ended, or if ``progress`` stands still."""
         last, changed = -1, time.monotonic()
         while not done():
-            if self._daemon.poll() is not None or time.monotonic() - changed > STANDSTILL:
-                raise RefusedToStart(f"the {self._role} stands still at {last}; its log is {self._folder}/log.txt")
+            self.check()
+            if time.monotonic() - changed > STANDSTILL:
+                raise SuiteEnded(f"the {self._role} stands still at {last}{last_words(self._log)}")
             if (now := progress()) != last:
                 last, changed = now, time.monotonic()
             time.sleep(0.005)
+
+    def check(self) -> None:
+        """SuiteEnded if the daemon ended."""
+        assert self._daemon is not None
+        if (code := self._daemon.poll()) is not None:
+            raise SuiteEnded(f"the {self._role} ended by itself with exit code {code}{last_words(self._log)}")
 
     def pids(self) -> list[int]:
         """The daemon and what it started."""

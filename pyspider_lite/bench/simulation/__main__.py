@@ -72,7 +72,7 @@ def main(
         page_seconds=page_seconds,
     )
     run = Run(cluster=cluster, rate=rate, pages=pages, projects=projects, speed=speed, deaths=deaths, outage=outage)
-    with ending.on_sigterm(), ExitStack() as stack:
+    with ending.in_order(), ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyspider_lite-simulate-")))
         urls = {}
         if (kind := DATABASES[database]) is not None:
@@ -85,8 +85,10 @@ def main(
         file.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
     if figures["problems"]:
         click.echo(f"WRONG: {figures['problems']}", err=True)
+    else:
+        print("every page was done exactly once")
     return INCOMPLETE if figures["problems"] else DONE
 
 
 if __name__ == "__main__":
-    sys.exit(programs.run(main))
+    sys.exit(programs.run(main, "scripts/simulate"))

@@ -179,7 +179,8 @@ class _Loop:
             "killed": self.killed,
             "given_out_again_within_s": round(max(0.0, self.crowd.last_orphan_at - self._killed_at), 1),
             "given_out_again": self.crowd.again,
-            "lost": round(sum(count.get("lost", 0) for count in counters.values())),
+            # a fetcher's death loses what was on its way to it, too
+            "leases_lost": round(sum(count.get("lost", 0) for count in counters.values())),
             "rss_mb": round(processes.peak(os.getpid()) / 1e6, 1),
         }
 
