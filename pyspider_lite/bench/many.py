@@ -50,7 +50,7 @@ def enter(folder: Path, count: int, script: str) -> None:
 
 @contextlib.contextmanager
 def _open(file: Path) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as database:
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
         yield database
 
 
@@ -86,17 +86,19 @@ def measure(
     began = time.monotonic()
     with Suite(folder, ALL, processors=processors, verbose=verbose) as suite:
         figures = _watch(data, served, suite, count, began)
+        words = suite.last_words()
         stopping = time.monotonic()
         suite.stop()
         figures["stop_s"] = round(time.monotonic() - stopping, 2)
     wrong = [problems(data, count, served), crawl.fetched_twice(served.answered, count * PAGES)]
-    figures["problems"] = ", ".join(filter(None, wrong))
+    said = ", ".join(filter(None, wrong))
+    figures["problems"] = said and said + words
     figures["requests"] = served.requests.total()
     return figures
 
 
 def _watch(data: Path, served: site.Site, suite: Suite, count: int, began: float) -> dict[str, Any]:
-    while not served.requests and suite.runs:
+    while not served.requests and suite.runs and time.monotonic() - began < _STANDSTILL:
         time.sleep(0.005)
     first = changed = time.monotonic()
     pages = 0
