@@ -18,9 +18,6 @@ REFUSED = 3
 INTERNAL = 4
 #: a result worker: `on_result` of a user's class did not return in time; to be started again
 OVERDUE = 5
-#: a child of `all`: an order told it to stop (`cluster stop`, XML-RPC), so it is not started again. Not `DONE`, with which code of users ends a
-#: process, too
-TOLD = 6
 #: ended by a signal, after the work in hand was finished
 INTERRUPTED = 130
 TERMINATED = 143

@@ -17,6 +17,8 @@ from pyspider_lite.models.names import Role
 from pyspider_lite.settings import Settings
 
 _PR_SET_PDEATHSIG = 1
+#: what a child says to its parent
+READY, TOLD = b"r", b"t"
 
 
 class ChildStart(Struct, frozen=True, kw_only=True):
@@ -26,7 +28,7 @@ class ChildStart(Struct, frozen=True, kw_only=True):
     #: which of its role it is, from 0
     index: int
     settings: Settings
-    #: file descriptor on which it says that it is ready
+    #: file descriptor on which it says `READY` and `TOLD`
     ready: int
     parent: int
 
@@ -47,6 +49,7 @@ def begin() -> tuple[ChildStart, "Parent"]:
         start = msgspec.json.decode(line, type=ChildStart)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"child is started by `pyspider_lite all` only: {error}") from error
+    os.set_inheritable(start.ready, False)
     _die_with_parent(start.parent)
     parent = Parent(pipe, start.ready)
     parent.start()
@@ -66,9 +69,16 @@ class Parent(threading.Thread):
     def say_ready(self, hold: Callable[[], None] | None = None) -> None:
         """From here on the child's death is no failure to start; ``hold`` is called when all is about to stop."""
         self._hold = hold
+        self._say(READY)
+
+    def say_told(self) -> None:
+        """An order told the child to stop, so it is not to be started again. Its exit code says nothing: code of users may end a process
+        with any."""
+        self._say(TOLD)
+
+    def _say(self, what: bytes) -> None:
         with contextlib.suppress(OSError):
-            os.write(self._ready, b"\n")
-            os.close(self._ready)
+            os.write(self._ready, what)
 
     def run(self) -> None:
         while os.read(self._pipe, 1):

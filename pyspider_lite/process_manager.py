@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pyspider_lite import exit_codes, stop_signals
+from pyspider_lite import exit_codes, managed_child, stop_signals
 from pyspider_lite.errors import RefusedToStart
 from pyspider_lite.managed_child import ChildStart
 from pyspider_lite.message_queue.builtin_server import QueueServer
@@ -51,7 +51,7 @@ ORPHANS_WAIT = 4.0
 
 _COMMAND = (sys.executable, "-m", "pyspider_lite", "child")
 #: seconds for the end of a pipe whose other end was closed
-_READY_WAIT = 2.0
+_LAST_WORDS = 2.0
 
 
 class _Exited(NamedTuple):
@@ -80,6 +80,8 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         #: it was ready once: whatever it dies of later, its settings were good
         self.was_ready = False
+        #: an order told it to stop
+        self.was_told = False
         self.started = 0.0
         self.wait = 0.0
         #: when it is to be started again, monotonic; None while it lives
@@ -210,9 +212,9 @@ class ProcessManager:
         process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writer,), process_group=0)
         os.close(writer)
         child.process = process
-        ready = threading.Thread(target=_read_ready, args=(child, reader), name=f"{child.name} ready", daemon=True)
-        ready.start()
-        threading.Thread(target=self._watch, args=(child, process, ready), name=child.name, daemon=True).start()
+        ear = threading.Thread(target=_listen, args=(child, reader), name=f"{child.name} ear", daemon=True)
+        ear.start()
+        threading.Thread(target=self._watch, args=(child, process, ear), name=child.name, daemon=True).start()
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(start) + b"\n")
@@ -226,7 +228,7 @@ class ProcessManager:
             self._settings, message_queue=self._settings.queue_url, drain_timeout=part - min(MARGIN, part / 2)
         )
 
-    def _watch(self, child: _Child, process: subprocess.Popen[bytes], ready: threading.Thread) -> None:
+    def _watch(self, child: _Child, process: subprocess.Popen[bytes], ear: threading.Thread) -> None:
         with contextlib.suppress(ChildProcessError):  # waited for by `_kill`
             while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOWAIT):
                 # an exit stays for Popen to wait for
@@ -235,7 +237,7 @@ class ProcessManager:
                     break
                 self._events.put(_Stopped(child, process.pid, stop.si_code == os.CLD_STOPPED))
         code = process.wait()
-        ready.join(_READY_WAIT)
+        ear.join(_LAST_WORDS)
         self._events.put(_Exited(child, process.pid, code))
 
     def _bury(self, event: _Exited) -> int | None:
@@ -246,7 +248,7 @@ class ProcessManager:
         if not child.was_ready and event.code in (exit_codes.BAD_CONFIG, exit_codes.REFUSED, exit_codes.INTERNAL):
             logger.error("%s could not start, see its message above: all others are stopped", child.name)
             return event.code
-        if event.code == exit_codes.TOLD:
+        if child.was_told:
             logger.warning(
                 "%s was told to stop (`cluster stop`, XML-RPC): it is started with the next `all`", child.name
             )
@@ -300,10 +302,13 @@ class ProcessManager:
                 child.gone()
 
 
-def _read_ready(child: _Child, reader: int) -> None:
+def _listen(child: _Child, reader: int) -> None:
     with open(reader, "rb", buffering=0) as pipe:
-        if pipe.read(1):
-            child.was_ready = True
+        while said := pipe.read(1):
+            if said == managed_child.READY:
+                child.was_ready = True
+            elif said == managed_child.TOLD:
+                child.was_told = True
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspider_lite import configuration, exit_codes, process_manager
+from pyspider_lite import configuration, process_manager
 
 MANAGER = """
 import signal, sys
@@ -39,6 +39,9 @@ mode = open(mode).read() if os.path.exists(mode) else ""
 note("start")
 if mode.isdigit():
     sys.exit(int(mode))
+if mode == "told":
+    parent.say_told()
+    sys.exit(0)
 end = threading.Event()
 signal.signal(signal.SIGTERM, (lambda *_: note("deaf")) if mode == "deaf" else (lambda *_: end.set()))
 assert os.path.exists(start.settings.message_queue.removeprefix("builtin://"))
@@ -186,7 +189,7 @@ def test_restarts_become_slower(suite):
 
 
 def test_who_was_told_to_stop_is_not_started_again(suite):
-    one = suite(processor0=str(exit_codes.TOLD), result_worker0="1")
+    one = suite(processor0="told", result_worker0="1")
     # those that crash come again and again meanwhile
     until(lambda: [name for name, _ in one.events("start")].count("result_worker0") == 3)
     one.process.send_signal(signal.SIGTERM)

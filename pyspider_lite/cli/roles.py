@@ -33,7 +33,9 @@ def child_command(role: str) -> int:
     start, parent = managed_child.begin()
     bootstrap.set_up_logging(start.settings)
     code = bootstrap.run_role(start.role, start.settings, index=start.index, on_ready=parent.say_ready)
-    return bootstrap.leave_threads(exit_codes.TOLD if code == exit_codes.DONE else code)
+    if code == exit_codes.DONE:
+        parent.say_told()
+    return bootstrap.leave_threads(code)
 
 
 def _role_command(role: Role, text: str) -> click.Command:
