@@ -50,6 +50,8 @@ def files(handler: str = "links") -> dict[str, dict[str, Any]]:
 
 def show(folder: str) -> None:
     """Print the files, and write them into a folder if one is named."""
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     for name, content in files().items():
         text = json.dumps(content)
         print(f"{name}: {text}")
