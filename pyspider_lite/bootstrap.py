@@ -62,7 +62,10 @@ def run_role(
         builder = assembly.Assembly(
             options, stack, rpc_url=rpc.url if rpc else "", health_url=health.url if health else ""
         )
-        part = builder.build(role)
+        try:
+            part = builder.build(role)
+        except SystemExit as error:
+            raise ConfigError(f"{role}: a class of yours called sys.exit({error.code!r}) when it was made") from error
         received = stack.enter_context(stop_on_signals(part.role.stop, options.drain_timeout + STOP_GRACE))
         if rpc is not None:
             rpc.serve(part.rpc_functions)

@@ -178,6 +178,25 @@ def test_a_class_beside_the_working_directory(tmp_path: Path, role: str, more: l
     assert said in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("raise SystemExit(0)", "result-cls: mine.Mine cannot be loaded: SystemExit: 0"),
+        (
+            "class Mine:\n    def __init__(self, *_):\n        raise SystemExit(0)",
+            "a class of yours called sys.exit(0)",
+        ),
+    ],
+)
+def test_a_class_that_ends_the_process_is_said(tmp_path: Path, script: str, said: str) -> None:
+    (tmp_path / "mine.py").write_text(script)
+    line = [sys.executable, "-m", "pyspider_lite", "--message-queue", "redis://127.0.0.1:1/0", "result_worker"]
+    done = subprocess.run(
+        [*line, "--result-cls", "mine.Mine"], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
 def test_where_they_arrive(tmp_path: Path) -> None:
     config = {
         "data_path": str(tmp_path),

@@ -177,6 +177,17 @@ def test_nested_matches_are_gone_through_once(monkeypatch: pytest.MonkeyPatch) -
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("url", ["http://xn--mnchen-3ya.test/", "http://münchen.test/"])
+def test_a_host_is_the_same_in_letters_and_in_ascii(url: str) -> None:
+    links = [
+        "http://münchen.test/a",
+        "http://www.xn--mnchen-3ya.test/b",
+        "http://munchen.test/c",
+        f"http://{'ü' * 70}.test/d",
+    ]
+    assert page("".join(f'<a href="{link}">x</a>' for link in links), url=url).links() == links[:2]
+
+
 def test_a_wrong_pattern_says_so() -> None:
     with pytest.raises(re.error):
         page("").links(allow="(")

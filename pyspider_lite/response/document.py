@@ -137,8 +137,10 @@ def chooser(url: str, allow: Patterns, deny: Patterns, same_site: bool) -> Calla
 
 
 def _site(url: str) -> str | None:
+    """The host without ``www.``, as it is asked for: ``http://münchen.test`` and ``http://xn--mnchen-3ya.test`` are one."""
     try:
-        return (urlsplit(url).hostname or "").removeprefix("www.")
+        host = (urlsplit(url).hostname or "").removeprefix("www.")
+        return host if host.isascii() else host.encode("idna").decode()
     except ValueError:
         return None
 
