@@ -59,9 +59,71 @@ def two_runs(files: Files) -> None:
     files.events.insert(1, dict(files.events[0]))
 
 
+FREEZE = {
+    "event": "harm",
+    "harm": 2,
+    "time": 12.0,
+    "kind": "freeze",
+    "pid": 8,
+    "role": "fetcher[1]",
+    "signal": "SIGSTOP",
+}
+
+
+def kill_that_lasts(files: Files) -> None:
+    files.events.insert(3, {"event": "over", "time": 29.0, "harm": 1, "pages": []})
+
+
+def frozen(files: Files, *overs: float) -> None:
+    files.events[2:2] = [
+        {**FREEZE, "seconds": 8.0, "in_hand": 1, "pages": []},
+        *({"event": "over", "time": time, "harm": 2, "pages": []} for time in overs),
+    ]
+
+
+def freeze_without_end(files: Files) -> None:
+    frozen(files)
+
+
+def freeze_that_never_ends(files: Files) -> None:
+    frozen(files, 90.0)
+
+
+def freeze_that_ends_before(files: Files) -> None:
+    frozen(files, 11.0)
+
+
+def end_wanted_by_nobody(files: Files) -> None:
+    files.events[2:2] = [
+        {"event": "start", "time": 9.5, "pid": 9, "role": "processor[0]"},
+        {"event": "exit", "time": 12.6, "pid": 9, "role": "processor[0]", "code": 4, "wanted": True},
+    ]
+
+
+def result_of_no_page(files: Files) -> None:
+    files.results.append({**files.results[3], "taskid": "on_finished", "url": "data:,on_finished"})
+
+
+def task_of_no_page(files: Files) -> None:
+    files.tasks.insert(2, {**files.tasks[1], "taskid": "t9", "url": "data:,zzz"})
+    files.tasks[-1]["counts"]["success"] += 1
+
+
+def written_before_the_run(files: Files) -> None:
+    files.results[3]["writes"] = [2.0]
+
+
 @pytest.mark.parametrize(
     ("break_it", "problem"),
     [
+        (kill_that_lasts, "1 of harms over that were over at once: 1"),
+        (freeze_without_end, "1 of harms that last and are never over: 2"),
+        (freeze_that_never_ends, "1 of harms over that lasted otherwise: 2"),
+        (freeze_that_ends_before, "1 of harms over that lasted otherwise: 2"),
+        (end_wanted_by_nobody, "1 of processes whose end was wanted and done by nobody: processor[0] (pid 9)"),
+        (result_of_no_page, "1 of results of no page: data:,on_finished"),
+        (task_of_no_page, "1 of tasks of no page: data:,zzz"),
+        (written_before_the_run, "1 of results written before the run began: http://127.0.0.1:1/3.html"),
         (result_of_another_task, "1 of results whose task does not exist: http://127.0.0.1:1/3.html"),
         (result_of_another_pages_task, "1 of results whose task does not exist: http://127.0.0.1:1/3.html"),
         (two_tasks_of_a_page, "1 with more than one task: 1"),

@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pyspider_lite.bench.chaos import harms, pages
-from pyspider_lite.bench.chaos.files import Files, Row, contradictions, number, some
+from pyspider_lite.bench.chaos.files import SERVERS, Files, Row, contradictions, number, some
 
 #: seconds that it takes to look what is in hand
 _LOOK = 1.0
 #: seconds in which what was given out is asked for, or a process drains
 _ON_ITS_WAY = 10.0
-#: roles of harms that are no process of the suite
-_SERVERS = ("broker", "database")
 
 
 class Verdict(NamedTuple):
@@ -224,12 +222,12 @@ def _in_hand(files: Files) -> dict[int, list[float]]:
         harm = began.setdefault(event["harm"], event)
         since = harm["time"] - _LOOK
         meanwhile = {request.path for request in files.requests if since <= request.time <= event["time"]}
-        if harm["role"].partition("[")[0] in (*_SERVERS, "scheduler") or harm["kind"] == "term":
+        if harm["role"].partition("[")[0] in (*SERVERS, "scheduler") or harm["kind"] == "term":
             meanwhile |= {path for path, time in first.items() if 0 <= time - event["time"] <= _ON_ITS_WAY}
         named = {page for path in meanwhile if (page := number(path)) is not None}
         for page in named.union(harm["pages"], event["pages"]):
             asked = first.get(pages.path_of(page), 0.0)
-            during = harm["role"] in _SERVERS and harm["time"] < asked < event["time"]
+            during = harm["role"] in SERVERS and harm["time"] < asked < event["time"]
             found.setdefault(page, []).append(asked if during else event["time"])
     return {page: sorted(moments) for page, moments in found.items()}
 
