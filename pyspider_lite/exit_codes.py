@@ -19,6 +19,7 @@ INTERNAL = 4
 #: a result worker: `on_result` of a user's class did not return in time; to be started again
 OVERDUE = 5
 #: ended by a signal, after the work in hand was finished
+HUNG_UP = 129
 INTERRUPTED = 130
 TERMINATED = 143
 

@@ -4,6 +4,6 @@ import signal
 
 
 def heard() -> list[signal.Signals]:
-    """SIGTERM, SIGINT, and SIGHUP of a terminal that is closed, but for those that are ignored, as SIGHUP by what `nohup` started."""
-    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    return [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
+    """SIGTERM and SIGINT; and SIGHUP of a terminal that is closed, unless it is ignored, as by what `nohup` started."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGTERM, signal.SIGINT, *hangup]

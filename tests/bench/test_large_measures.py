@@ -109,9 +109,9 @@ def test_a_dead_suite_has_no_figures(
 
 
 def test_an_idle_suite_that_is_dead_is_not_the_cheapest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "_settle", lambda suite: suite.roots[0].kill())
+    monkeypatch.setattr(idle, "_settle", lambda suite, _: not suite.roots[0].kill())
     with pytest.raises(SuiteEnded):
-        idle.measure(tmp_path, ALL, 0, 1, 0.5)
+        idle.measure(tmp_path, ALL, 0, {}, 0.5)
 
 
 def test_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
