@@ -148,12 +148,23 @@ class Remote:
         """Submit a task (S88). The answer comes after its commit: True if the task is in the taskdb, new or known; False if it is
         no task, or its project is unknown or not started (S14)."""
         new = _read(task)
-        if new is None or not self._works_on(new.project):
+        if new is None or not (self._submit(new) or (self._works_on(new.project) and self._submit(new))):
             return False
-        committed: Future[None] = Future()
-        self._inbox().command(lambda scheduler: scheduler.submit([new], lambda plan: _resolve(committed, None)))
-        self._wait(committed)
         return self._ask(lambda scheduler: scheduler.get_task(new.project, new.taskid) is not None)
+
+    def _submit(self, new: NewTask) -> bool:
+        """False if nobody works on its project; else it is committed. Asked in one command: two would be two steps, which gather for
+        20 ms."""
+        committed: Future[bool] = Future()
+
+        def command(scheduler: Scheduler) -> None:
+            if _is_active(scheduler, new.project):
+                scheduler.submit([new], lambda plan: _resolve(committed, True))
+            else:
+                _resolve(committed, False)
+
+        self._inbox().command(command)
+        return self._wait(committed)
 
     def send_task(self, task: dict[str, Any]) -> bool:
         """Have a task fetched and processed now, stored or not, whatever its schedule says (S89). Its state changes only if it is

@@ -162,6 +162,25 @@ def test_a_project_that_is_gone_when_the_task_is_sent(played: Crawl, callback: s
         asked(played, lambda remote: remote.send_task(task), between=delete)
 
 
+def test_a_new_task_is_given_out_by_the_first_step_that_hears_of_it(played: Crawl) -> None:
+    """Each step that it takes beside costs 20 ms."""
+    played.project()
+    played.ready("p")
+    given: list[list[str]] = []
+    task = {"taskid": "a", "project": "p", "url": "data:,a", "process": {"callback": "index_page"}}
+
+    def look() -> None:
+        given.append([one.taskid for one in played.tasks()])
+
+    assert asked(played, lambda remote: remote.newtask(task), between=look) is True
+    assert given[0] == ["a"]
+
+
+def test_a_new_task_of_a_project_that_nobody_works_on_is_refused(played: Crawl) -> None:
+    task = {"taskid": "a", "project": "gone", "url": "data:,a"}
+    assert asked(played, lambda remote: remote.newtask(task)) is False
+
+
 @pytest.mark.behaviour("S33")
 def test_a_task_sent_at_once_does_not_wait_for_its_time(played: Crawl) -> None:
     """S89: and what is under way is not given out a second time."""
