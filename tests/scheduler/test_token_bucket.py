@@ -39,6 +39,17 @@ def test_nothing_is_lost_to_the_length_of_a_loop(rate: float, step: float) -> No
     assert rate * (seconds - step) * 0.99 - 1 <= got <= rate * seconds + 1
 
 
+@pytest.mark.behaviour("S31")
+@pytest.mark.parametrize("rate", [10, 300, 2000])
+def test_steps_cost_nothing_with_the_usual_burst(rate: float) -> None:
+    """UA26: a busy database makes a step long."""
+    random_ = random.Random(7)
+    bucket = TokenBucket(rate, 3, 0.0)
+    bucket.take(3)
+    got = granted(bucket, 0.0, 100.0, lambda: random_.uniform(0.005, 0.09))
+    assert got == pytest.approx(rate * 100, rel=0.01)
+
+
 @pytest.mark.parametrize("rate", [0.2, 1, 10, 300])
 def test_steps_of_any_length(rate: float) -> None:
     random_ = random.Random(5)
