@@ -63,7 +63,8 @@ def start(url: str, handler: str) -> None:
     """Store the project and have its on_start called; the databases are those of the environment and the folder."""
     # the harness may have left the databases as they were after the run before, and broken that off
     for before in filter(None, _project("list", "--format", "jsonl", check=False).splitlines()):
-        if (head := json.loads(before))["status"] != "STOP":
+        head = json.loads(before)
+        if head["name"].startswith(f"{_PROJECT}_") and head["status"] != "STOP":
             _project("stop", head["name"])
     project = f"{_PROJECT}_{secrets.token_hex(4)}"
     file = Path(f"{project}.py")

@@ -1,5 +1,6 @@
 """What the benchmark makes of its runs: medians, ratios within a round, the table of targets, and when a crawl is not complete."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,17 @@ def test_bench_takes_the_names_of_its_figures_for_stacks_too(
     monkeypatch.setattr(crawls, "run", lambda choices, *_: asked.append([plan.name for plan in choices.plans]) or [])
     CliRunner().invoke(command.bench_command, ["--stack", name], standalone_mode=False)
     assert asked == [plans]
+
+
+def test_a_start_by_another_benchmark_stops_what_the_run_before_left_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(crawl.script("links", "http://127.0.0.1:1/"))
+    for name in ("shop", "bench_0a0a0a0a"):
+        peer_file._project("push", "mine.py", "--name", name, "--status", "RUNNING")
+    peer_file.start("http://127.0.0.1:1/", "links")
+    found = map(json.loads, peer_file._project("list", "--format", "jsonl").splitlines())
+    states = {head["name"]: head["status"] for head in found}
+    assert (states.pop("shop"), states.pop("bench_0a0a0a0a")) == ("RUNNING", "STOP")
+    assert list(states.values()) == ["RUNNING"]
